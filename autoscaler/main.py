@@ -58,6 +58,7 @@ from autoscaler.service.health import Health, HealthGate
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
@@ -332,6 +333,7 @@ class Deployment:
                 *(store, status, _planner(settings.policy)),
                 *(settings.controller.replan_seconds, self._clock),
             ).of,
+            outlooks=Outlooks(*(store, status, settings.controller.replan_seconds, self._clock)),
             clock=self._clock,
         )
         return create_app(dependencies, release)

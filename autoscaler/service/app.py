@@ -30,6 +30,7 @@ from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions, unknown_program
@@ -37,6 +38,7 @@ from autoscaler.service.jobs.views import Views, decision_view, forecast_view
 from autoscaler.service.routes.bodies import Body, change_text, json_response
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.logins import login_pages_router, logins_router
+from autoscaler.service.routes.outlooks import outlooks_router
 from autoscaler.service.routes.people import audit_router, people_router
 from autoscaler.service.routes.permits import Permit, require_permits
 from autoscaler.service.routes.results import results_router
@@ -88,6 +90,7 @@ class ServiceDependencies:
     results: Results
     fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
     what_if: Callable[[JobSpec], WhatIf]
+    outlooks: Outlooks
     clock: Clock
 
 
@@ -103,6 +106,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
             await run_in_threadpool(authentication.require_known, path, presented)
 
     app.include_router(_jobs(dependencies))
+    app.include_router(outlooks_router(dependencies.outlooks, dependencies.store))
     app.include_router(results_router(dependencies.results))
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))

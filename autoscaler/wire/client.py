@@ -48,6 +48,7 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
+from autoscaler.wire.outlook_messages import CurveView, Hypothesis, OutlookView, WhatIfView
 from autoscaler.wire.plan_messages import PlanView
 from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (
@@ -139,6 +140,21 @@ class Client:
     def forecast(self, name: str) -> tuple[ForecastView, ...]:
         """Return predictions of the job's fitted model for every fixed size. `UnknownJob`."""
         return self._http.get_printable(tuple[ForecastView, ...], f"/v1/jobs/{name}/forecast")
+
+    def curve(self, name: str) -> CurveView:
+        """Return the predicted goodput of a job for each offer and size. `UnknownJob`."""
+        return self._http.get_printable(CurveView, f"/v1/jobs/{name}/curve")
+
+    def outlook(self, name: str) -> OutlookView:
+        """Return the predicted finish and cost of a job. `UnknownJob`."""
+        return self._http.get_printable(OutlookView, f"/v1/jobs/{name}/outlook")
+
+    def assume(self, name: str, assumed: Hypothesis) -> WhatIfView:
+        """Return the outlook of a job under another objective. `Conflict`: the job has ended."""
+        body = encode(Hypothesis, assumed)
+        return decode_printable(
+            WhatIfView, self._http.call("POST", f"/v1/jobs/{name}/what-if", body)
+        )
 
     def logs(self, name: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
         """Return the logs of a job's instances from these offsets on. `UnknownJob`."""

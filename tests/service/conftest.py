@@ -30,6 +30,7 @@ from autoscaler.service.files.uploads import Bundles, TrialFiles
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
@@ -184,6 +185,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         results=results,
         fixed_sizes=lambda job: (),
         what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
+        outlooks=Outlooks(store, status, 60.0, clock),
         clock=clock,
     )
 

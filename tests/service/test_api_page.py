@@ -19,6 +19,7 @@ from autoscaler.wire.access_messages import (
 )
 from autoscaler.wire.bodies import read_body
 from autoscaler.wire.messages import Change, JoinRequest, Resumption, Submission
+from autoscaler.wire.outlook_messages import Hypothesis
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
@@ -41,6 +42,7 @@ KINDS: dict[str, Any] = {
     "PATCH /v1/jobs/{name}": Change,
     "POST /v1/jobs/{name}/resume": Resumption,
     "POST /v1/jobs/{name}/logs": dict[str, int],
+    "POST /v1/jobs/{name}/what-if": Hypothesis,
     "POST /v1/studies/{study}/budget": StudyBudget,
     "POST /v1/studies/{study}/lease": StudyLease,
     "POST /v1/studies/{study}/terms": StudyStatement,

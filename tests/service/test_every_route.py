@@ -76,6 +76,12 @@ BODIES: dict[str, Any] = {
         "priority": 1.0,
     },
     "POST /v1/jobs/{name}/logs": {"job-0-1": 0},
+    "POST /v1/jobs/{name}/what-if": {
+        "value_of_time_usd_per_hour": 40.0,
+        "deadline_seconds": 1e9,
+        "budget_usd": "5",
+        "maximum": 2,
+    },
     "POST /v1/studies/{study}/budget": {"budget_usd": "5"},
     "POST /v1/studies/{study}/lease": {"holder": "me", "seconds": 60.0},
     "POST /v1/studies/{study}/terms": {

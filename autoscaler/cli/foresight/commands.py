@@ -1,0 +1,65 @@
+"""Commands `castor curve` and `castor what-if`. They import their tables when called."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+from autoscaler.cli.options import JobName, Json
+
+Value = Annotated[
+    str | None,
+    Option(
+        "--value-of-time",
+        help="Value of an hour of waiting in US dollars, in place of preference and deadline.",
+    ),
+]
+Deadline = Annotated[str | None, Option(help="Deadline, as 4h or 2026-12-01T08:00Z.")]
+Budget = Annotated[str | None, Option(help="Budget of the whole job in US dollars, as 20.")]
+Most = Annotated[int | None, Option("--max", help="Most instances.", min=1)]
+
+
+def curve(job: JobName, as_json: Json = False) -> None:
+    """Print the predicted goodput of a job on each offer and size, with prices.
+
+    The last column marks what the job holds and the candidate that the planner weighs. A size
+    whose million examples cost less than those of the held size is worth its price.
+    """
+    from autoscaler.cli.foresight.tables import print_curve
+    from autoscaler.cli.output import print_json
+    from autoscaler.wire.connection import connect
+    from autoscaler.wire.outlook_messages import CurveView
+
+    view = connect().curve(job)
+    if as_json:
+        print_json(CurveView, view)
+    else:
+        print_curve(view)
+
+
+def what_if(
+    job: JobName,
+    value_of_time: Value = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    most: Most = None,
+    as_json: Json = False,
+) -> None:
+    """Predict finish, cost and size of a job under another objective; nothing is changed.
+
+    Without options the prediction is for the job's own objective. `castor set` changes it.
+    """
+    from autoscaler.cli.foresight.tables import parse_hypothesis, print_what_if
+    from autoscaler.cli.output import print_json
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
+    from autoscaler.wire.outlook_messages import WhatIfView
+
+    now_seconds = SystemClock().now()
+    assumed = parse_hypothesis(value_of_time, deadline, budget, most, now_seconds)
+    view = connect().assume(job, assumed)
+    if as_json:
+        print_json(WhatIfView, view)
+    else:
+        print_what_if(view)

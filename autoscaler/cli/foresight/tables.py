@@ -1,0 +1,164 @@
+"""Tables of predictions for a submitted job, and the parser of its assumed objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.tables import money, number, words_table
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.errors import SpecError
+from autoscaler.spec.objective_text import describe_objective
+from autoscaler.spec.quantities import format_duration, parse_moment, parse_money
+from autoscaler.wire.outlook_messages import (
+    CurvePointView,
+    CurveView,
+    Hypothesis,
+    OutlookView,
+    QuantilesView,
+    WhatIfView,
+)
+
+Parsed = TypeVar("Parsed")
+
+
+def parse_hypothesis(
+    value_of_time: str | None,
+    deadline: str | None,
+    budget: str | None,
+    most: int | None,
+    now_seconds: float,
+) -> Hypothesis:
+    """Return the assumptions that options of the command line state.
+
+    Raises:
+        SpecError: a text can't be parsed; its field is the option.
+    """
+    value = _parsed(value_of_time, "--value-of-time", parse_money)
+    return Hypothesis(
+        value_of_time_usd_per_hour=None if value is None else float(value),
+        deadline_seconds=_parsed(
+            deadline, "--deadline", lambda text: parse_moment(text, now_seconds)
+        ),
+        budget_usd=_parsed(budget, "--budget", parse_money),
+        maximum=most,
+    )
+
+
+def _parsed(text: str | None, option: str, parse: Callable[[str], Parsed]) -> Parsed | None:
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise SpecError(str(error), option) from None
+
+
+def print_curve(view: CurveView) -> None:
+    """Print a row for each size of each offer."""
+    if view.missing is not None:
+        print_whole(Text(f"{view.job}: no curve: {view.missing}"))
+        return
+    right = ("useful\nexamples/s", "9 in 10\nwithin", "price", "a million\nexamples")
+    table = words_table("allocation", *right, "", wraps=("allocation", ""), right=right)
+    held, candidate = (
+        None if point is None else point.allocation for point in (view.held, view.candidate)
+    )
+    for curve in view.offers:
+        for point in curve.points:
+            low, high = point.goodput_band
+            table.add_row(
+                str(point.allocation),
+                number(point.goodput),
+                f"{number(low)} to {number(high)}",
+                f"{money(point.usd_per_hour)}/h",
+                predicted_money(point.usd_per_million_examples),
+                ", ".join(_marks(point, held, candidate, view.decided)),
+                style="bold" if point.allocation in (held, candidate) else "",
+            )
+    value = view.value_of_time_usd_per_hour or 0.0
+    words = f"{view.job}: value of time {money(value)}/h, in the price of a million examples"
+    parts: list[RenderableType] = [Text(words, style="bold"), Text(), table]
+    if view.decision is not None:
+        parts += [Text(), Text(f"last decision: {view.decision.reason}")]
+    print_whole(Group(*parts))
+
+
+def _marks(
+    point: CurvePointView, held: Allocation | None, candidate: Allocation | None, decided: bool
+) -> list[str]:
+    marks = []
+    if point.allocation == held:
+        marks.append("held")
+    if point.allocation == candidate:
+        marks.append("decided" if decided else "best other")
+    if not point.measured:
+        marks.append("not measured")
+    if not point.available:
+        marks.append("not available now")
+    return marks
+
+
+def print_what_if(view: WhatIfView) -> None:
+    """Print the present outlook of a job beside the one of the assumed objective."""
+    now_seconds = view.assumed.at_seconds
+    words = f"{describe_objective(view.objective, now_seconds)}, at most {view.maximum} instances"
+    table = words_table("", "present objective", words, wraps=("present objective", words))
+    rows: dict[str, Callable[[OutlookView], str]] = {
+        "finish in": lambda outlook: _finish(outlook, now_seconds),
+        "whole cost": lambda outlook: _cost(outlook.total_usd),
+        "size": lambda outlook: _sizes(outlook, now_seconds),
+        "value of time": lambda outlook: _value(outlook.value_of_time_usd_per_hour),
+        "limits kept in": lambda outlook: _chance(outlook.chance),
+        "note": lambda outlook: outlook.missing or outlook.note or "-",
+    }
+    for heading, cell in rows.items():
+        table.add_row(heading, cell(view.present), cell(view.assumed))
+    print_whole(Group(Text(f"{view.job}: predicted, nothing is changed", style="bold"), table))
+
+
+def predicted_money(usd: float) -> str:
+    """Return a predicted amount of US dollars with two significant digits."""
+    if usd == 0 or not math.isfinite(usd):
+        return "$0" if usd == 0 else "-"
+    decimals = max(1 - math.floor(math.log10(abs(usd))), 0)
+    return f"${float(f'{usd:.2g}'):,.{decimals}f}"
+
+
+def _finish(outlook: OutlookView, now_seconds: float) -> str:
+    quantiles = outlook.finish_seconds
+    if quantiles is None:
+        return "-"
+    median, low, high = (
+        format_duration(max(at_seconds - now_seconds, 0.0))
+        for at_seconds in (quantiles.median, *quantiles.band)
+    )
+    return f"{median} (9 in 10: {low} to {high})"
+
+
+def _cost(quantiles: QuantilesView | None) -> str:
+    if quantiles is None:
+        return "-"
+    low, high = (predicted_money(usd) for usd in quantiles.band)
+    return f"{predicted_money(quantiles.median)} (9 in 10: {low} to {high})"
+
+
+def _sizes(outlook: OutlookView, now_seconds: float) -> str:
+    parts = []
+    for size in outlook.sizes:
+        left_seconds = size.from_seconds - now_seconds
+        words = "nothing" if size.allocation is None else str(size.allocation)
+        after = f" after {format_duration(left_seconds)}" if left_seconds >= 1 else ""
+        parts.append(f"{words}{after}")
+    return ", then ".join(parts) or "-"
+
+
+def _value(usd_per_hour: float | None) -> str:
+    return "-" if usd_per_hour is None else f"{predicted_money(usd_per_hour)}/h"
+
+
+def _chance(chance: float | None) -> str:
+    return "no deadline or budget" if chance is None else f"{chance:.0%} of draws"

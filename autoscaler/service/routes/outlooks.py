@@ -1,0 +1,42 @@
+"""Routes of predictions for submitted jobs."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Response
+
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job_names import meant_job
+from autoscaler.service.access.gate import Requester
+from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.permits import Permit
+from autoscaler.store.store import Store
+from autoscaler.wire.outlook_messages import CurveView, Hypothesis, OutlookView, WhatIfView
+
+
+def outlooks_router(outlooks: Outlooks, store: Store) -> APIRouter:
+    """Return the routes of curves, outlooks and hypothetical objectives."""
+    router = APIRouter(prefix="/v1/jobs/{name}")
+
+    def meant(name: str, requester: Requester) -> JobRecord:
+        return meant_job(store.jobs.named(name), requester.identity)
+
+    @router.get("/curve")
+    def curve(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
+        return json_response(CurveView, outlooks.curve(meant(name, requester)))
+
+    @router.get("/outlook")
+    def outlook(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
+        return json_response(OutlookView, outlooks.outlook(meant(name, requester)))
+
+    @router.post("/what-if")
+    def what_if(
+        name: str,
+        requester: Requester = Depends(Permit(AccessAction.READ)),
+        assumed: Hypothesis = Depends(Body(Hypothesis)),
+    ) -> Response:
+        view = outlooks.what_if(meant(name, requester), assumed)
+        return json_response(WhatIfView, view)
+
+    return router
