@@ -22,7 +22,7 @@ from autoscaler.domain.plan import Decision
 from autoscaler.domain.report import StepObservation, TrainingReport
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.forecasts.curves import CurvePoint, job_curves
-from autoscaler.economics.forecasts.outlook import NoOutlook, JobOutlook, outlook
+from autoscaler.economics.forecasts.outlook import JobOutlook, NoOutlook, outlook
 from autoscaler.economics.supply.caches import PlanningCaches
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency

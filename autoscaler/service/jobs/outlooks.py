@@ -14,7 +14,7 @@ from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.economics.forecasts.curves import CurvePoint
 from autoscaler.economics.forecasts.forecast import Range
-from autoscaler.economics.forecasts.outlook import NoOutlook, JobOutlook
+from autoscaler.economics.forecasts.outlook import JobOutlook, NoOutlook
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.jobs.views import decision_view
 from autoscaler.store.store import Store

@@ -10,7 +10,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.lives import HazardByAge, LifetimeEstimate
 from autoscaler.domain.objective import AfterDeadline, Objective
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
-from autoscaler.economics.forecasts.outlook import NoOutlook, JobOutlook, outlook
+from autoscaler.economics.forecasts.outlook import JobOutlook, NoOutlook, outlook
 from tests.economics import naive
 from tests.economics.cases import NOW, SMALL, job, model, offer, snapshot, valued
 
