@@ -62,6 +62,7 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.request_meter import RequestMeter
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
 from autoscaler.state_directory import hold_state, let_owner_in, owner_token, store_url_of
@@ -71,7 +72,9 @@ from autoscaler.store.sql.file_lock import hold_database, process_name
 from autoscaler.store.sql.leadership import LEASE_SECONDS, LeaseCandidate
 from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
-from autoscaler.tls import TlsFiles, keep_self_signed
+from autoscaler.telemetry.meters import MeteredPolicy, MeteredProvider, Meters
+from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
+from autoscaler.tls import TlsFiles, certificate_end_seconds, keep_self_signed
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext
 
@@ -110,6 +113,7 @@ class ServeSettings:
         secret_directories: directories with files that jobs may use as secrets.
         secret_variables: environment variables that jobs may use as secrets.
         oidc: the identity provider that people log in through; None for none.
+        metrics_jobs: most jobs with series of their own in `/metrics`.
     """
 
     state: Path
@@ -135,6 +139,7 @@ class ServeSettings:
     secret_directories: tuple[Path, ...] = ()
     secret_variables: tuple[str, ...] = ()
     oidc: OidcSettings | None = None
+    metrics_jobs: int = 1_000
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -153,7 +158,8 @@ class Deployment:
         state = settings.state
         self._settings = settings
         self._clock = clock
-        policy = _planner(settings.policy)
+        self.meters = Meters(clock)
+        policy = MeteredPolicy(_planner(settings.policy), self.meters)
         self.url = url
         self._lead = lead
         self.store: Store = (
@@ -175,7 +181,8 @@ class Deployment:
     def tick(self) -> TickReport:
         """Run one iteration of the control loop."""
         self._file_retention.run_when_due()
-        return self.controller.tick(self._clock.now())
+        with self.meters.tick():
+            return self.controller.tick(self._clock.now())
 
     def run_loop(self, stopped: threading.Event) -> None:
         """Tick until `stopped` is set or the lead is lost. A follower first waits for the lead."""
@@ -241,7 +248,10 @@ class Deployment:
         self.storage = open_storage(settings.pools, context)
         parts = ControllerParts(
             store=self.store,
-            providers=providers,
+            providers={
+                name: MeteredProvider(name, provider, self.meters)
+                for name, provider in providers.items()
+            },
             policy=policy,
             lighthouses=LighthouseHost(
                 settings.state / "lighthouses",
@@ -319,10 +329,7 @@ class Deployment:
                 settings.controller.job_usd,
             ),
             nodes=self._nodes,
-            heartbeats=HeartbeatReceiver(
-                *(store, self.authentication, self._nodes, self._clock),
-                settings.heartbeat_seconds,
-            ),
+            heartbeats=self._heartbeats(),
             studies=self._studies,
             views=Views(store, status, assignments, release),
             bundles=bundles,
@@ -334,9 +341,32 @@ class Deployment:
                 *(settings.controller.replan_seconds, self._clock),
             ).of,
             outlooks=Outlooks(*(store, status, settings.controller.replan_seconds, self._clock)),
+            metrics=self._metrics(release).text,
             clock=self._clock,
         )
         return create_app(dependencies, release)
+
+    def _heartbeats(self) -> HeartbeatReceiver:
+        return HeartbeatReceiver(
+            *(self.store, self.authentication, self._nodes, self._clock),
+            self._settings.heartbeat_seconds,
+            self.meters.heartbeats,
+        )
+
+    def _metrics(self, release: str) -> MetricsPage:
+        settings, tls = self._settings, self._settings.tls
+        sources = MetricSources(
+            store=self.store,
+            status=self.controller.status,
+            health=self.health,
+            meters=self.meters,
+            clock=self._clock,
+            version=release,
+            fleet_usd=settings.controller.fleet_usd,
+            most_jobs=settings.metrics_jobs,
+            certificate_end_seconds=lambda: None if tls is None else certificate_end_seconds(tls),
+        )
+        return MetricsPage(sources)
 
     def _keep_console(self, held: HeldInstance, text: str) -> None:
         """Store the console output of an instance that did not start as its part of the log."""
@@ -470,8 +500,9 @@ def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> Http
     address = LeaderAddress(lead.leader_address, SystemClock())
     limited = RequestLimits(deployment.app, SystemClock())
     app = FollowerGate(limited, lambda: not lead.leads, address)
+    healthy = HealthGate(app, deployment.health, deployment.authentication)
     return HttpServer(
-        HealthGate(app, deployment.health, deployment.authentication),
+        RequestMeter(healthy, deployment.meters.answered, SystemClock()),
         deployment.end_polls,
         settings.tls,
         end_seconds=None if settings.parent is None else _END_SECONDS,

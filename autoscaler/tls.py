@@ -107,6 +107,17 @@ def keep_self_signed(
     write_private(files.certificate, certificate)
 
 
+def certificate_end_seconds(files: TlsFiles) -> float | None:
+    """Return the end of the certificate's validity, since the epoch; None if it can't be read."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return certificate.not_valid_after_utc.timestamp()
+
+
 def _is_for(files: TlsFiles, hosts: Sequence[str], now: datetime) -> bool:
     """Return whether the files hold a certificate for all hosts that lasts for a year."""
     from cryptography import x509

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 
 from autoscaler.controller.act.intents import IntentExecutor
@@ -85,6 +86,7 @@ class ControllerStatus:
     `failed_plans` counts plans since the start that failed for some or all jobs. `solver_failures`
     counts plans made without the policy's solver because it failed, was missing or timed out.
     `job_troubles` and `study_troubles` hold the present errors, by job id or study name.
+    `fleet_spent_usd` is the cost of all jobs, ever; None without a budget of the fleet.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -107,6 +109,7 @@ class ControllerStatus:
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
+    fleet_spent_usd: Decimal | None = None
 
 
 class Controller:
@@ -441,4 +444,7 @@ class Controller:
             or None
         )
         self.status.hands_off = self._hands_off
+        if self._settings.fleet_usd is not None:
+            spending, alive = self._budgets.spending, self._store.instances.alive()
+            self.status.fleet_spent_usd = spending.of_fleet(alive, now_seconds)
         self.status.ticked_seconds = now_seconds

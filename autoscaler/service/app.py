@@ -75,7 +75,10 @@ _FLEET = "fleet"
 
 @dataclass(frozen=True, slots=True)
 class ServiceDependencies:
-    """Components that the routes of the API use."""
+    """Components that the routes of the API use.
+
+    `metrics` returns the text of all metrics and its type, for an Accept header.
+    """
 
     store: Store
     authentication: Authentication
@@ -91,6 +94,7 @@ class ServiceDependencies:
     fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
     what_if: Callable[[JobSpec], WhatIf]
     outlooks: Outlooks
+    metrics: Callable[[str], tuple[bytes, str]]
     clock: Clock
 
 
@@ -114,6 +118,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(people_router(authentication))
     app.include_router(logins_router(dependencies.logins))
     app.include_router(login_pages_router(dependencies.logins))
+    app.include_router(_metrics(dependencies))
     app.include_router(audit_router(dependencies.store))
     app.include_router(studies_router(dependencies.studies))
     app.include_router(drivers_router(dependencies.studies))
@@ -283,6 +288,18 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
     ) -> Response:
         spec = submissions.planned(submission.spec, requester.identity)
         return json_response(PlanView, plan_view(spec, dependencies.what_if(spec)))
+
+    return router
+
+
+def _metrics(dependencies: ServiceDependencies) -> APIRouter:
+    """Return the route of the metrics of this controller, leader or follower."""
+    router = APIRouter()
+
+    @router.get("/metrics", dependencies=[Depends(Permit(AccessAction.READ))])
+    def metrics(request: Request) -> Response:
+        text, text_type = dependencies.metrics(request.headers.get("accept", ""))
+        return Response(text, headers={"Content-Type": text_type})
 
     return router
 

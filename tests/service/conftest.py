@@ -186,6 +186,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         fixed_sizes=lambda job: (),
         what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
         outlooks=Outlooks(store, status, 60.0, clock),
+        metrics=lambda accept: (b"castor_leader 1\n", "text/plain"),
         clock=clock,
     )
 

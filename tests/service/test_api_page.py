@@ -32,7 +32,9 @@ from tests.service.test_every_route import BODIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 ROWS = dict(
-    re.findall(r"^\| `([A-Z]+ /(?:v1|login)[^`]*)` \|(.*)\|.*\|$", PAGE.read_text(), re.MULTILINE)
+    re.findall(
+        r"^\| `([A-Z]+ /(?:v1|login|metrics)[^`]*)` \|(.*)\|.*\|$", PAGE.read_text(), re.MULTILINE
+    )
 )
 
 

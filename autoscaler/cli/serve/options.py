@@ -181,6 +181,15 @@ OidcRole = Annotated[
     ),
 ]
 OidcHours = Annotated[float, Option(help="Validity of the tokens of castor login, in hours.")]
+MetricsJobs = Annotated[
+    int,
+    Option(
+        min=0,
+        max=100_000,
+        help="Most jobs with series of their own in /metrics, the oldest first; 0: none. "
+        "See docs/monitoring.md.",
+    ),
+]
 Parent = Annotated[int | None, Option(hidden=True)]
 
 
@@ -221,6 +230,7 @@ def serve(
     oidc_domains: OidcDomains = "",
     oidc_role: OidcRole = None,
     oidc_hours: OidcHours = 12.0,
+    metrics_jobs: MetricsJobs = 1_000,
     parent: Parent = None,
 ) -> None:
     """Run the controller, for local cores or cloud pools.
@@ -263,6 +273,7 @@ def serve(
         public_url=public_url,
         encryption=Encryption(tls_cert, tls_key, tls_ca, insecure),
         replaces_key=new_key,
+        metrics_jobs=metrics_jobs,
         identity_provider=IdentityProvider(
             oidc_issuer,
             oidc_client_id,

@@ -1,4 +1,4 @@
-"""Goodput that a job's fitted model predicts for its present allocation."""
+"""Goodput that a job's fitted model predicts for its present allocation, and its time left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from autoscaler.domain.instance import HeldInstance, InstancePhase
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.draws import is_usable
@@ -44,3 +45,17 @@ def predicted_goodput(
     if noise is None or not is_usable(noise):
         return None
     return throughput * float(efficiency(noise.examples, initial, batch.total))
+
+
+def remaining_seconds_of(job: JobRecord, predicted: float | None) -> float | None:
+    """Return the remaining seconds at the measured goodput, else at the predicted one.
+
+    The result is None if unknown.
+    """
+    report = job.report
+    if job.phase is not JobPhase.RUNNING or report is None or report.total_examples is None:
+        return None
+    goodput = report.goodput_measured or predicted
+    if not goodput:
+        return None
+    return max(report.total_examples - report.progress_examples, 0.0) / goodput

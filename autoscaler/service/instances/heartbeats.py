@@ -7,7 +7,7 @@ needs neither a transaction nor a change of threads. An answer is sent after the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,8 +56,13 @@ class HeartbeatReceiver:
         nodes: Nodes,
         clock: Clock,
         least_seconds: float,
+        count: Callable[[int, int], None] = lambda stored, refused: None,
     ) -> None:
-        """Answer heartbeats that each agent sends every `least_seconds`, or less often."""
+        """Answer heartbeats that each agent sends every `least_seconds`, or less often.
+
+        `count` is called with the numbers of stored and of refused heartbeats of a batch.
+        """
+        self._count = count
         self._store = store
         self._authentication = authentication
         self._nodes = nodes
@@ -102,6 +107,12 @@ class HeartbeatReceiver:
 
     def answer(self, batch: Sequence[Heartbeat]) -> list[Answered | Exception]:
         """Store heartbeats in one transaction; return the reply to each, or its error."""
+        results = self._answer(batch)
+        stored = sum(isinstance(result, Answered) for result in results)
+        self._count(stored, len(results) - stored)
+        return results
+
+    def _answer(self, batch: Sequence[Heartbeat]) -> list[Answered | Exception]:
         try:
             with self._store.grouped():
                 stored = [self._store_one(heartbeat) for heartbeat in batch]

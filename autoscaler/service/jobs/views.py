@@ -8,7 +8,10 @@ from decimal import Decimal
 
 from autoscaler.controller.act.job_end import trial_ending
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.jobs.predicted_goodput import predicted_goodput
+from autoscaler.controller.jobs.predicted_goodput import (
+    predicted_goodput,
+    remaining_seconds_of,
+)
 from autoscaler.controller.jobs.sessions import is_known_without_session, sessionless_text
 from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.controller.predict.forecasts import FixedSize
@@ -84,7 +87,7 @@ class Views:
             report=job.report,
             reported_seconds=job.reported_seconds,
             goodput_predicted=predicted,
-            eta_seconds=_eta_seconds(job, predicted),
+            eta_seconds=remaining_seconds_of(job, predicted),
             decision=decision_view(entries[0]) if entries else None,
             attempt=job.attempt,
             stop_reason=job.stop_reason,
@@ -267,20 +270,6 @@ def forecast_view(size: FixedSize) -> ForecastView:
 def event_view(event: Event) -> EventView:
     """Return the view of an event."""
     return EventView(event.at_seconds, event.job, event.kind, event.text)
-
-
-def _eta_seconds(job: JobRecord, predicted: float | None) -> float | None:
-    """Return the remaining seconds at the measured goodput, else at the predicted one.
-
-    The result is None if unknown.
-    """
-    report = job.report
-    if job.phase is not JobPhase.RUNNING or report is None or report.total_examples is None:
-        return None
-    goodput = report.goodput_measured or predicted
-    if not goodput:
-        return None
-    return max(report.total_examples - report.progress_examples, 0.0) / goodput
 
 
 def _summed(parts: Iterable[tuple[str, Decimal]]) -> dict[str, Decimal]:

@@ -23,7 +23,7 @@ from autoscaler.service.access.permissions import (
 )
 from autoscaler.service.access.request_gate import OPEN_PATHS, bearer_token
 
-_PATHS: Final = "/v1/"
+_PATHS: Final = ("/v1/", "/metrics")
 _NODE_PATHS: Final = "/v1/node/"
 # Parameter of a route's path that names the subject of the action.
 _PARAMETERS: Final = {

@@ -60,6 +60,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/jobs/{name}/checkpoint": OWN,
     "GET /v1/jobs/{name}/checkpoints/{checkpoint}/{file}": OWN,
     "GET /v1/fleet": EVERYONE,
+    "GET /metrics": EVERYONE,
     "GET /v1/offers": EVERYONE,
     "GET /v1/costs": EVERYONE,
     "GET /v1/costs/days": EVERYONE,
