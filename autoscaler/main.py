@@ -42,6 +42,7 @@ from autoscaler.loop_watch import LoopWatch
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
+from autoscaler.service.access.browser_sessions import open_sessions
 from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.access.logins import OidcSettings, open_logins, require_provider_client
 from autoscaler.service.access.request_limits import RequestLimits
@@ -63,6 +64,7 @@ from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.request_meter import RequestMeter
+from autoscaler.service.pages.events import Changes
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
 from autoscaler.state_directory import hold_state, let_owner_in, owner_token, store_url_of
@@ -181,8 +183,11 @@ class Deployment:
     def tick(self) -> TickReport:
         """Run one iteration of the control loop."""
         self._file_retention.run_when_due()
-        with self.meters.tick():
-            return self.controller.tick(self._clock.now())
+        try:
+            with self.meters.tick():
+                return self.controller.tick(self._clock.now())
+        finally:
+            self._changes.note()
 
     def run_loop(self, stopped: threading.Event) -> None:
         """Tick until `stopped` is set or the lead is lost. A follower first waits for the lead."""
@@ -214,6 +219,7 @@ class Deployment:
         """End all long polls, because the server ends; call this in its event loop."""
         self._nodes.end_polls()
         self._studies.end_polls()
+        self._changes.close()
 
     def close(self) -> None:
         """Wait for running provider calls and close the store. Instances keep running."""
@@ -320,10 +326,12 @@ class Deployment:
             settings.controller.study_usd,
         )
         self._job_logs = self._logs()
+        self._changes = Changes()
         dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
             logins=open_logins(settings.oidc, self.url, self.authentication, store, self._clock),
+            sessions=open_sessions(self.url, self.authentication, store, self._clock),
             submissions=Submissions(
                 *(store, bundles, assignments, status, self.wake.set, self._clock, results),
                 settings.controller.job_usd,
@@ -342,6 +350,7 @@ class Deployment:
             ).of,
             outlooks=Outlooks(*(store, status, settings.controller.replan_seconds, self._clock)),
             metrics=self._metrics(release).text,
+            changes=self._changes,
             clock=self._clock,
         )
         return create_app(dependencies, release)
@@ -482,6 +491,7 @@ def _run(
     loop.start()
     role = "leader" if lead.leads else "follower"
     _log.info("%s, listening on %s, state in %s", role, deployment.url, settings.state)
+    _log.info("pages: %s/ (castor open signs a browser in)", deployment.url.rstrip("/"))
     if settings.parent is not None:
         threading.Thread(
             target=_end_with_parent, args=(settings.parent, deployment, server), daemon=True

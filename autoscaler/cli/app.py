@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autoscaler.cli.access.commands import audit, invite, people, token
-from autoscaler.cli.access.login import login, logout
+from autoscaler.cli.access.login import login, logout, open_pages
 from autoscaler.cli.adopt import adopt
 from autoscaler.cli.backup.commands import backup, restore
 from autoscaler.cli.buy.options import buy
@@ -346,6 +346,7 @@ app.command("what-if")(what_if)
 app.command()(drain)
 app.command()(login)
 app.command()(logout)
+app.command("open")(open_pages)
 app.command()(invite)
 app.command()(audit)
 app.command()(freeze)

@@ -25,6 +25,9 @@ CONTROLLER: Final = "controller"
 LOGIN_TOKEN: Final = "login-"
 """Start of the names of tokens that logins through an identity provider make."""
 
+BROWSER_TOKEN: Final = "browser-"
+"""Start of the names of tokens that are sessions of browsers."""
+
 _PERSON: Final = re.compile(r"[a-z0-9][a-z0-9.@_-]{0,79}")
 _TOKEN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 

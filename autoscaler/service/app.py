@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -21,11 +21,12 @@ from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
+from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
 from autoscaler.service.access.logins import Logins
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import RequestGate, bearer_token
-from autoscaler.service.faults import handle_errors, refusal
+from autoscaler.service.faults import handle_errors
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
@@ -35,11 +36,17 @@ from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
+from autoscaler.service.pages.events import Changes
+from autoscaler.service.pages.router import PageDependencies, add_pages
 from autoscaler.service.routes.bodies import Body, change_text, json_response
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.logins import login_pages_router, logins_router
 from autoscaler.service.routes.outlooks import outlooks_router
-from autoscaler.service.routes.people import audit_router, people_router
+from autoscaler.service.routes.people import (
+    audit_router,
+    browser_links_router,
+    people_router,
+)
 from autoscaler.service.routes.permits import Permit, require_permits
 from autoscaler.service.routes.results import results_router
 from autoscaler.service.routes.studies import (
@@ -83,6 +90,7 @@ class ServiceDependencies:
     store: Store
     authentication: Authentication
     logins: Logins
+    sessions: BrowserSessions
     submissions: Submissions
     nodes: Nodes
     heartbeats: HeartbeatReceiver
@@ -95,6 +103,7 @@ class ServiceDependencies:
     what_if: Callable[[JobSpec], WhatIf]
     outlooks: Outlooks
     metrics: Callable[[str], tuple[bytes, str]]
+    changes: Changes
     clock: Clock
 
 
@@ -116,6 +125,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(_bundles(dependencies))
     app.include_router(_programs(dependencies))
     app.include_router(people_router(authentication))
+    app.include_router(browser_links_router(dependencies.sessions))
     app.include_router(logins_router(dependencies.logins))
     app.include_router(login_pages_router(dependencies.logins))
     app.include_router(_metrics(dependencies))
@@ -125,10 +135,17 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(study_files_router(dependencies.studies))
     answer = HeartbeatAnswers(dependencies.heartbeats, dependencies.nodes, authentication)
     app.include_router(_nodes(dependencies, answer))
+    errors = add_pages(app, _of_pages(dependencies), version)
     require_permits(app)
     app.add_middleware(HeartbeatShortcut, answer=answer)
-    app.add_middleware(RequestGate, check=require_known, refuse=refusal)
+    app.add_middleware(RequestGate, check=require_known, refuse=errors.refuse)
     return app
+
+
+def _of_pages(dependencies: ServiceDependencies) -> PageDependencies:
+    """Return those components that the pages use."""
+    names = (field.name for field in fields(PageDependencies))
+    return PageDependencies(**{name: getattr(dependencies, name) for name in names})
 
 
 def _jobs(dependencies: ServiceDependencies) -> APIRouter:

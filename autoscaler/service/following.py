@@ -1,8 +1,8 @@
 """Requests to a controller that follows the leader of its store.
 
 A follower answers reads of what is in the store. It sends all other requests to the leader, by a
-redirect that keeps method and body. Offers, limits, logs, files and logins are known to the leader
-alone.
+redirect that keeps method and body. Offers, limits, logs, files, logins and pages are known to the
+leader alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from autoscaler.domain.errors import StoreError
 from autoscaler.service.faults import fault_response
 from autoscaler.wire.messages import Fault
 
-_PATHS: Final = re.compile(r"/v1/.*|/login(/.*)?", re.DOTALL)
+_PATHS: Final = re.compile(
+    r"/|/(v1|login|sign-in|sign-out|open|theme|events|fleet|jobs|submit|costs|offers|studies|people"
+    r"|audit)(/.*)?",
+    re.DOTALL,
+)
 _STORED: Final = re.compile(
     r"/v1/(jobs(/[^/]+(/decisions)?)?|costs(/days)?|programs(/[^/]+)?|studies/[^/]+(/stays)?)"
 )

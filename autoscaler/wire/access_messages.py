@@ -88,6 +88,14 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
+class BrowserLink:
+    """Address that signs one browser in, once, within `valid_seconds`."""
+
+    url: str
+    valid_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class NewPerson:
     """Request to add a person without a token, who logs in through the identity provider."""
 

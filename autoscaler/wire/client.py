@@ -21,6 +21,7 @@ from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialProgress
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
 from autoscaler.wire.access_messages import (
+    BrowserLink,
     Invitation,
     InvitationRequest,
     NewPerson,
@@ -200,6 +201,10 @@ class Client:
         """Create a token for a person. `Forbidden`: not an admin; `SpecError`: bad name."""
         body = encode(InvitationRequest, request or InvitationRequest())
         return decode_printable(Invitation, self._http.call("POST", f"/v1/people/{person}", body))
+
+    def browser_link(self) -> BrowserLink:
+        """Return a link that signs a browser in once. `Forbidden`: with a service token."""
+        return decode_printable(BrowserLink, self._http.call("POST", "/v1/browser-links"))
 
     def people(self) -> tuple[PersonView, ...]:
         """Return all people. `Forbidden`: not an admin."""

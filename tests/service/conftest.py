@@ -19,6 +19,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
 from autoscaler.policies.registry import create_policy
 from autoscaler.service.access.authentication import Authentication, load_key
+from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import AccessGate
 from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.access.logins import LoginProvider, Logins, OidcSettings
@@ -34,6 +35,7 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.pages.events import Changes
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
 from autoscaler.wire.client import Client, NodeClient
@@ -58,6 +60,7 @@ class Api:
     verifiers: dict[str, IdentityVerifier | None] = field(default_factory=dict)
     token: str = TOKEN
     provider: ScriptedProvider = field(default_factory=ScriptedProvider)
+    changes: Changes = field(default_factory=Changes)
 
     def log_in_through(
         self, settings: OidcSettings | None, provider: LoginProvider | None = None
@@ -66,6 +69,11 @@ class Api:
         gate = AccessGate(self.authentication, self.world.store, self.world.clock)
         logins = Logins(gate, self.url, settings, provider or self.provider)
         _Present.rooms = replace(_Present.rooms, logins=logins)
+
+    def pages_at(self, url: str) -> None:
+        """Let browsers reach the pages at an address from now on."""
+        gate = AccessGate(self.authentication, self.world.store, self.world.clock)
+        _Present.rooms = replace(_Present.rooms, sessions=BrowserSessions(gate, url))
 
     @property
     def client(self) -> Client:
@@ -160,6 +168,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         store=store,
         authentication=authentication,
         logins=Logins(AccessGate(authentication, store, clock), api.url),
+        sessions=BrowserSessions(AccessGate(authentication, store, clock), api.url),
         submissions=Submissions(
             *(store, bundles, assignments, status, wake, clock, results),
             world.settings.job_usd,
@@ -187,6 +196,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
         outlooks=Outlooks(store, status, 60.0, clock),
         metrics=lambda accept: (b"castor_leader 1\n", "text/plain"),
+        changes=api.changes,
         clock=clock,
     )
 
@@ -207,9 +217,11 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
         SystemClock().sleep(0.01)
     api.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     api.log_in_through(SETTINGS)
+    api.pages_at(api.url)
     try:
         yield api
     finally:
+        api.changes.close_threadsafe()
         server.should_exit = True
         thread.join()
         world.store.close()

@@ -84,6 +84,7 @@ def test_tokens_of_logins_are_deleted_after_their_end_and_no_others(store: Store
     store.people.put(Person("ada", Role.VIEWER))
     for name, end_seconds in (
         ("login-laptop-1", NOW + 10),
+        ("browser-1", NOW + 10),
         ("login-laptop-2", NOW + 2000),
         ("login", NOW + 10),
         ("laptop", NOW + 10),
@@ -91,7 +92,7 @@ def test_tokens_of_logins_are_deleted_after_their_end_and_no_others(store: Store
     ):
         store.people.add_token(AccessToken("ada", name, NOW, "ada", end_seconds), name, NOW)
     prune_all(store, NOW + 10)
-    assert len(store.people.tokens("ada")) == 5
+    assert len(store.people.tokens("ada")) == 6
     prune_all(store, NOW + 1000)
     names = {token.name for token in store.people.tokens("ada")}
     assert names == {"login-laptop-2", "login", "laptop", "invitation"}

@@ -1,4 +1,4 @@
-"""Commands `castor login` and `castor logout`. They import what they need when called."""
+"""Commands `castor login`, `logout` and `open`. They import what they need when called."""
 
 from __future__ import annotations
 
@@ -86,6 +86,27 @@ def logout() -> None:
             f"expires: castor token revoke {saved.name} ({error})"
         ) from None
     print(f"logged out of {saved.url}")
+
+
+def open_pages(
+    browser: Annotated[
+        bool, Option("--browser/--no-browser", help="Open the page in a browser of this machine.")
+    ] = True,
+) -> None:
+    """Open the controller's pages in a browser that is signed in as you.
+
+    The printed address signs one browser in, once, within a minute. The session ends after 12
+    hours, with the present token, or when you sign out.
+    """
+    import webbrowser
+
+    from autoscaler.wire.connection import connect
+
+    link = connect().browser_link()
+    print(link.url)
+    if browser and not webbrowser.open(link.url):
+        text = f"no browser here: open the address above within {link.valid_seconds:.0f} s"
+        print(f"castor: {text}", file=sys.stderr)
 
 
 def _earlier_login() -> SavedLogin | None:

@@ -15,11 +15,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from autoscaler.clock import Clock
-from autoscaler.domain.access import LOGIN_TOKEN, Identity, Person, Role, require_person_name
+from autoscaler.domain.access import (
+    BROWSER_TOKEN,
+    LOGIN_TOKEN,
+    Identity,
+    Person,
+    Role,
+    require_person_name,
+)
 from autoscaler.domain.errors import Forbidden, NotAllowed, NotFound, SpecError, StoreError
 from autoscaler.domain.text import quoted
 from autoscaler.extras import from_extras
 from autoscaler.service.access.authentication import Authentication
+from autoscaler.service.access.browser_sessions import SESSION_SECONDS, new_session_name
 from autoscaler.service.access.gate import AccessGate, Recorded
 from autoscaler.service.access.pending_logins import (
     LOGIN_SECONDS,
@@ -107,12 +115,16 @@ class LoginPage:
 
 @dataclass(frozen=True, slots=True)
 class LoginQuestion:
-    """Question to a person in the browser: whether a terminal may act for them."""
+    """Question to a person in the browser: whether a terminal may act for them.
+
+    `is_browser`: the terminal is this browser, which needs no question.
+    """
 
     person: Person
     user_code: str
     terminal: LoginTerminal
     form_token: str
+    is_browser: bool = False
 
 
 class Logins:
@@ -135,6 +147,11 @@ class Logins:
         self._settings = settings
         self._provider = provider
         self._pending = PendingLogins(gate.clock)
+
+    @property
+    def has_provider(self) -> bool:
+        """Whether people can log in through an identity provider."""
+        return self._settings is not None
 
     @property
     def is_encrypted(self) -> bool:
@@ -174,6 +191,19 @@ class Logins:
             provider.authorization_url(visit.state, visit.nonce, visit.verifier), cookie
         )
 
+    def open_browser(self, address: str) -> LoginPage:
+        """Begin the login of a browser itself.
+
+        Raises:
+            NotFound: this controller has no identity provider.
+            Throttled: too many logins are pending.
+            Unavailable: the provider does not answer.
+        """
+        self._require_provider()
+        terminal = LoginTerminal("a browser", address)
+        _, login = self._pending.begin(terminal, is_browser=True)
+        return self.open(login.user_code, address)
+
     def identify(self, cookie: str | None, answer: Mapping[str, str]) -> LoginQuestion:
         """Return the question for the person whom the provider's answer to a visit names.
 
@@ -207,6 +237,17 @@ class Logins:
         """
         return self._pending.decide(cookie, form_token, is_approved).login.terminal
 
+    def session(self, cookie: str | None, form_token: str) -> NewToken:
+        """Return the token of a session, for a browser whose person the provider named.
+
+        Raises:
+            NotAllowed, Conflict: as `PendingLogins.decide`.
+            Forbidden: the person has been removed since.
+        """
+        login = self._pending.decide(cookie, form_token, True).login
+        self._pending.end(login)
+        return self._new_token(login.person or "", login.terminal, new_session_name())
+
     def token(self, device_code: str) -> LoginReply:
         """Return the state of a login, with a new token once if a person approved it.
 
@@ -228,18 +269,19 @@ class Logins:
             StoreError: the store does not take it; the login stays granted.
         """
         try:
-            return self._new_token(login.person or "", login.terminal)
+            name = _token_name(login.terminal.host)
+            return self._new_token(login.person or "", login.terminal, name)
         except StoreError:
             self._pending.put_back(login)
             raise
 
-    def _new_token(self, name: str, terminal: LoginTerminal) -> NewToken:
+    def _new_token(self, name: str, terminal: LoginTerminal, token_name: str) -> NewToken:
         settings, _ = self._require_provider()
         is_new = not self._people.is_known(name)
-        token_name = _token_name(terminal.host)
-        person, token = self._people.log_in(
-            name, self._new_role(name), token_name, settings.valid_seconds
-        )
+        valid_seconds = settings.valid_seconds
+        if token_name.startswith(BROWSER_TOKEN):
+            valid_seconds = min(valid_seconds, SESSION_SECONDS)
+        person, token = self._people.log_in(name, self._new_role(name), token_name, valid_seconds)
         identity = Identity(person.name, person.role, person.team, token.name)
         if is_new:
             change = Recorded(name, after=f"{person.role}, by a login")
@@ -285,7 +327,10 @@ def _name(value: str, claim: str) -> str:
 
 
 def _question(person: Person, visit: LoginVisit) -> LoginQuestion:
-    return LoginQuestion(person, visit.login.user_code, visit.login.terminal, visit.form_token)
+    login = visit.login
+    return LoginQuestion(
+        person, login.user_code, login.terminal, visit.form_token, login.is_browser
+    )
 
 
 def _provider_error(answer: Mapping[str, str]) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
 from threading import Lock
 from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Conflict, NotAllowed, NotFound, Throttled
 from autoscaler.service.access.people import digest
+from autoscaler.service.access.wrong_tries import WrongTries, network
 from autoscaler.wire.access_messages import LoginStatus
 
 LOGIN_SECONDS: Final = 600.0
@@ -33,12 +32,9 @@ _JITTER_SECONDS: Final = 0.5
 MOST_PENDING: Final = 1_000
 MOST_OF_ADDRESS: Final = 10
 MOST_VISITS: Final = 5
-MOST_WRONG_CODES: Final = 20
-_MOST_ADDRESSES: Final = 10_000
 # Consonants that no one mistakes for another letter or a digit, and that spell no words.
 _LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 _HALF: Final = 4
-_IPV6_PREFIX: Final = 64
 
 AGAIN: Final = "run castor login again"
 
@@ -53,7 +49,10 @@ class LoginTerminal:
 
 @dataclass(slots=True, eq=False)
 class PendingLogin:
-    """Login of a terminal. `person` is the one who approved it; None: nobody yet."""
+    """Login of a terminal. `person` is the one who approved it; None: nobody yet.
+
+    `is_browser`: the terminal is the browser itself, which opens the page at once.
+    """
 
     terminal: LoginTerminal
     device_hash: str
@@ -64,6 +63,7 @@ class PendingLogin:
     visits: int = 0
     is_denied: bool = False
     person: str | None = None
+    is_browser: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -97,9 +97,9 @@ class PendingLogins:
         self._by_device: dict[str, PendingLogin] = {}
         self._by_code: dict[str, PendingLogin] = {}
         self._visits: dict[str, LoginVisit] = {}
-        self._wrong_codes: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._wrong_codes = WrongTries(clock, "codes")
 
-    def begin(self, terminal: LoginTerminal) -> tuple[str, PendingLogin]:
+    def begin(self, terminal: LoginTerminal, is_browser: bool = False) -> tuple[str, PendingLogin]:
         """Begin a login; return its device code and the login.
 
         Raises:
@@ -107,10 +107,11 @@ class PendingLogins:
         """
         with self._lock:
             self._drop_ended()
-            self._require_room(_network(terminal.address))
+            self._require_room(network(terminal.address))
             device_code, user_code = secrets.token_urlsafe(32), self._new_code()
             ends_seconds = self._clock.monotonic() + LOGIN_SECONDS
             login = PendingLogin(terminal, digest(device_code), user_code, ends_seconds)
+            login.is_browser = is_browser
             self._by_device[login.device_hash] = login
             self._by_code[digest(user_code)] = login
             return device_code, login
@@ -125,11 +126,10 @@ class PendingLogins:
         """
         with self._lock:
             self._drop_ended()
-            network = _network(address)
-            self._require_few_wrong_codes(network)
+            self._wrong_codes.require_few(address)
             login = self._by_code.get(digest(normal_code(user_code)))
             if login is None:
-                self._count_wrong_code(network)
+                self._wrong_codes.count(address)
                 raise NotFound(f"this code is unknown or has expired: {AGAIN}")
             _require_open(login)
             if login.visits >= MOST_VISITS:
@@ -190,6 +190,11 @@ class PendingLogins:
             self._drop(login)
             return LoginStatus.DENIED if login.is_denied else LoginStatus.GRANTED, login
 
+    def end(self, login: PendingLogin) -> None:
+        """End a login whose token is not asked for by a terminal."""
+        with self._lock:
+            self._drop(login)
+
     def put_back(self, login: PendingLogin) -> None:
         """Keep a granted login whose token could not be stored, so that the terminal may retry."""
         with self._lock:
@@ -207,14 +212,16 @@ class PendingLogins:
         _require_open(visit.login)
         return visit
 
-    def _require_room(self, network: str) -> None:
+    def _require_room(self, wanted_network: str) -> None:
         """Check that another login may begin from a network.
 
         Raises:
             Throttled: too many are pending.
         """
         logins = self._by_device.values()
-        of_network = [login for login in logins if _network(login.terminal.address) == network]
+        of_network = [
+            login for login in logins if network(login.terminal.address) == wanted_network
+        ]
         for pending, most in ((of_network, MOST_OF_ADDRESS), (list(logins), MOST_PENDING)):
             if len(pending) >= most:
                 first_seconds = min(login.ends_seconds for login in pending)
@@ -224,24 +231,6 @@ class PendingLogins:
                     f"{wait_seconds:.0f} s",
                     wait_seconds,
                 )
-
-    def _require_few_wrong_codes(self, network: str) -> None:
-        count, since_seconds = self._wrong_codes.get(network, (0, 0.0))
-        wait_seconds = since_seconds + LOGIN_SECONDS - self._clock.monotonic()
-        if count >= MOST_WRONG_CODES and wait_seconds > 0:
-            raise Throttled(
-                f"too many wrong codes came from this address: try again in {wait_seconds:.0f} s",
-                wait_seconds,
-            )
-
-    def _count_wrong_code(self, network: str) -> None:
-        now_seconds = self._clock.monotonic()
-        count, since_seconds = self._wrong_codes.pop(network, (0, now_seconds))
-        if since_seconds + LOGIN_SECONDS <= now_seconds:
-            count, since_seconds = 0, now_seconds
-        self._wrong_codes[network] = count + 1, since_seconds
-        if len(self._wrong_codes) > _MOST_ADDRESSES:
-            self._wrong_codes.popitem(last=False)
 
     def _new_code(self) -> str:
         """Return a user code that no pending login has, such as BCDF-GHJK."""
@@ -279,14 +268,3 @@ def _require_open(login: PendingLogin) -> None:
 def _is_equal(expected: str, presented: str) -> bool:
     """Return whether two secrets are equal, in a time that does not depend on them."""
     return hmac.compare_digest(expected.encode(), presented.encode(errors="replace"))
-
-
-def _network(address: str) -> str:
-    """Return what limits count an address by: itself, or the network of an IPv6 address."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
-    return str(ip_network((parsed, _IPV6_PREFIX), strict=False))

@@ -62,6 +62,7 @@ class AccessAction(StrEnum):
     ROTATE_TOKEN = "rotate token"
     REVOKE_TOKEN = "revoke token"
     READ_AUDIT = "read audit"
+    OPEN_BROWSER = "open browser"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ RULES: Final[dict[AccessAction, Rule]] = {
     AccessAction.ROTATE_TOKEN: _TOKENS,
     AccessAction.REVOKE_TOKEN: _TOKENS,
     AccessAction.READ_AUDIT: Rule(Role.ADMIN),
+    AccessAction.OPEN_BROWSER: Rule(Role.VIEWER, is_for_services=False),
 }
 
 

@@ -23,10 +23,21 @@ _LONG_BYTES: Final = 4 << 20
 _OPEN_BYTES: Final = 1 << 16
 _LONGEST_PATH: Final = 2_000
 _PATHS: Final = "/v1/"
+_NODE_PATHS: Final = "/v1/node/"
 OPEN_PATHS: Final = frozenset({"/v1/node/join", "/v1/logins", "/v1/logins/token"})
 """Paths of the API that need no token: with them an instance or a person gets one."""
 
-_LOGIN_PATH: Final = "/login"
+OPEN_PAGES: Final = re.compile(r"/login(/callback)?|/sign-in(/provider)?|/open|/static/[^/]+")
+"""Paths of pages that need no session: those that begin one, and what they look like."""
+
+SESSION_COOKIE: Final = "castor-session"
+"""Cookie of a browser session: an access token that a script on a page can't read."""
+
+ENCRYPTED_SESSION_COOKIE: Final = "__Host-castor-session"
+"""The same over HTTPS. A browser takes a cookie of this name only from this very host."""
+
+_READS: Final = ("GET", "HEAD")
+_UPLOAD_PATH: Final = "/submit/upload"
 # Logs and heartbeats of instances; calls and answers of trials.
 _LONG: Final = re.compile(
     r"/v1/node/(logs|heartbeat|trial/calls)|/v1/studies/[^/]+/(terms|answers)"
@@ -43,7 +54,7 @@ class RequestGate:
 
     app: ASGIApp
     check: Callable[[str, str | None], Awaitable[None]]
-    refuse: Callable[[CastorError], Response]
+    refuse: Callable[[Scope, CastorError], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass an acceptable request on to the application."""
@@ -52,20 +63,21 @@ class RequestGate:
             return
         path = str(scope["path"])
         try:
-            if path.startswith(_PATHS) and path not in OPEN_PATHS:
-                await self.check(path, bearer_token(scope))
+            if _needs_token(path, scope["method"]):
+                await self.check(path, presented_token(scope))
             if has_controls(path) or len(path) > _LONGEST_PATH:
                 raise NotFound(f"{printable(path[:100])} is no path of the API")
         except CastorError as error:
-            await self.refuse(error)(scope, receive, send)
+            await self.refuse(scope, error)(scope, receive, send)
             return
-        limit = None if scope["method"] == "PUT" else body_limit(path)
+        has_own_limit = scope["method"] == "PUT" or path == _UPLOAD_PATH
+        limit = None if has_own_limit else body_limit(path)
         await self.app(scope, receive if limit is None else _limited(receive, limit), send)
 
 
 def body_limit(path: str) -> int:
     """Return the maximum size of a request's body in bytes."""
-    if path in OPEN_PATHS or path == _LOGIN_PATH:
+    if path in OPEN_PATHS or OPEN_PAGES.fullmatch(path):
         return _OPEN_BYTES
     return _LONG_BYTES if _LONG.fullmatch(path) else _JSON_BYTES
 
@@ -77,6 +89,48 @@ def bearer_token(scope: Scope) -> str | None:
             scheme, _, token = value.decode("latin-1").partition(" ")
             return token.strip() if scheme.lower() == "bearer" and token.strip() else None
     return None
+
+
+def session_token(scope: Scope) -> str | None:
+    """Return the token of a request's browser session; None without a session."""
+    cookies: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            parts = (part.strip().partition("=") for part in value.decode("latin-1").split(";"))
+            cookies |= {cookie: text for cookie, _, text in parts if text}
+    if ENCRYPTED_SESSION_COOKIE in cookies or scope.get("scheme") == "https":
+        return cookies.get(ENCRYPTED_SESSION_COOKIE)
+    return cookies.get(SESSION_COOKIE)
+
+
+def presented_token(scope: Scope) -> str | None:
+    """Return the token of a request: the bearer token, else that of the browser session.
+
+    In the API a session only reads, so that no page of another site changes anything with it.
+    Forms of pages have a token of their own.
+    """
+    token = bearer_token(scope)
+    path = str(scope["path"])
+    if token is not None or path.startswith(_NODE_PATHS):
+        return token
+    is_page = not path.startswith(_PATHS)
+    return session_token(scope) if is_page or scope["method"] in _READS else None
+
+
+def wants_page(scope: Scope) -> bool:
+    """Return whether a request wants a page as its answer, such as one of a browser's tab."""
+    accepted = (value for name, value in scope["headers"] if name == b"accept")
+    return not str(scope["path"]).startswith(_PATHS) and b"text/html" in b",".join(accepted)
+
+
+def _needs_token(path: str, method: str) -> bool:
+    """Return whether a token is checked before the body is read.
+
+    Requests of pages without a body are checked by their routes alone.
+    """
+    if path.startswith(_PATHS):
+        return path not in OPEN_PATHS
+    return method not in _READS and OPEN_PAGES.fullmatch(path) is None
 
 
 def _limited(receive: Receive, limit: int) -> Receive:

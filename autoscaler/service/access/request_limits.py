@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoscaler.clock import Clock
 from autoscaler.service.access.people import digest
-from autoscaler.service.access.request_gate import bearer_token
+from autoscaler.service.access.request_gate import bearer_token, session_token
 from autoscaler.service.faults import fault_response
 from autoscaler.wire.messages import Fault
 
@@ -94,7 +94,7 @@ class RequestLimits:
 
 def _sender(scope: Scope) -> str:
     """Return what a request counts against: the hash of its token, or its address without one."""
-    token = bearer_token(scope)
+    token = bearer_token(scope) or session_token(scope)
     if token is not None:
         return digest(token)
     client = scope.get("client")

@@ -6,8 +6,12 @@ from html import escape
 from typing import Final
 
 from fastapi import Response
+from fastapi.responses import RedirectResponse
 
+from autoscaler.service.access.browser_sessions import SESSION_SECONDS
 from autoscaler.service.access.logins import LOGIN_PATH, LoginQuestion
+from autoscaler.service.access.request_gate import ENCRYPTED_SESSION_COOKIE, SESSION_COOKIE
+from autoscaler.wire.access_messages import NewToken
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -20,6 +24,7 @@ HEADERS: Final = {
 }
 """Headers of all pages: nothing is loaded, framed, kept or told to other sites."""
 
+_SEE_OTHER: Final = 303
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -65,6 +70,25 @@ def question_page(question: LoginQuestion) -> Response:
         form_token=escape(question.form_token),
     )
     return _page("Log a terminal in?", content, 200)
+
+
+def begun_session(session: NewToken, next_address: str, is_encrypted: bool) -> Response:
+    """Return a redirect to a page, with the cookie of a new session."""
+    response = RedirectResponse(next_address, _SEE_OTHER, HEADERS)
+    response.set_cookie(
+        session_cookie(is_encrypted),
+        session.token,
+        max_age=int(SESSION_SECONDS),
+        secure=is_encrypted,
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+def session_cookie(is_encrypted: bool) -> str:
+    """Return the name of the cookie of sessions."""
+    return ENCRYPTED_SESSION_COOKIE if is_encrypted else SESSION_COOKIE
 
 
 def _page(title: str, content: str, status: int) -> Response:

@@ -18,7 +18,12 @@ from autoscaler.service.access.logins import CALLBACK_PATH, LOGIN_PATH, LoginPag
 from autoscaler.service.access.pending_logins import LOGIN_SECONDS
 from autoscaler.service.faults import refusal
 from autoscaler.service.routes.bodies import Body, json_response
-from autoscaler.service.routes.login_pages import HEADERS, message_page, question_page
+from autoscaler.service.routes.login_pages import (
+    HEADERS,
+    begun_session,
+    message_page,
+    question_page,
+)
 from autoscaler.wire.access_messages import (
     BegunLogin,
     LoginReply,
@@ -57,12 +62,12 @@ def login_pages_router(logins: Logins) -> APIRouter:
     def open_page(request: Request, code: str = "") -> Response:
         if not code:
             return message_page("Log a terminal in", "Open the address that castor login prints.")
-        return _as_page(lambda: _to_provider(logins, logins.open(code, _address(request))))
+        return _as_page(lambda: to_provider(logins, logins.open(code, _address(request))))
 
     @router.get(CALLBACK_PATH)
     def callback(request: Request, state: str = "", code: str = "", error: str = "") -> Response:
         answer = dict(request.query_params)
-        return _as_page(lambda: question_page(logins.identify(_cookie(logins, request), answer)))
+        return _as_page(lambda: _identified(logins, _cookie(logins, request), answer))
 
     @router.post(LOGIN_PATH)
     async def decide(request: Request) -> Response:
@@ -81,7 +86,7 @@ def parse_form(body: bytes) -> dict[str, str]:
     return {name: values[0] for name, values in fields.items()}
 
 
-def _to_provider(logins: Logins, page: LoginPage) -> Response:
+def to_provider(logins: Logins, page: LoginPage) -> Response:
     """Return a redirect to the provider's page, with the cookie that binds the browser."""
     response = RedirectResponse(page.url, _SEE_OTHER, HEADERS)
     response.set_cookie(
@@ -93,6 +98,15 @@ def _to_provider(logins: Logins, page: LoginPage) -> Response:
         samesite="lax",
     )
     return response
+
+
+def _identified(logins: Logins, cookie: str | None, answer: dict[str, str]) -> Response:
+    """Return the page after the provider's answer: the question, or the first page signed in."""
+    question = logins.identify(cookie, answer)
+    if not question.is_browser:
+        return question_page(question)
+    session = logins.session(cookie, question.form_token)
+    return begun_session(session, "/", logins.is_encrypted)
 
 
 def _decided(logins: Logins, request: Request, form: dict[str, str]) -> Response:

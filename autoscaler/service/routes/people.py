@@ -8,12 +8,14 @@ from autoscaler.domain.access import MYSELF, NO_TEAM, AccessToken, Person
 from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.rules import LATEST_SECONDS, LONGEST_SECONDS
 from autoscaler.service.access.authentication import Authentication
+from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
+    BrowserLink,
     Invitation,
     InvitationRequest,
     NewPerson,
@@ -117,6 +119,19 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         authentication.people.revoke(person, token)
         requester.record(f"{person}/{token}")
         return Response(status_code=204)
+
+
+def browser_links_router(sessions: BrowserSessions) -> APIRouter:
+    """Return the route for links that sign a browser in as the requester."""
+    router = APIRouter(prefix="/v1")
+
+    @router.post("/browser-links")
+    def browser_link(
+        requester: Requester = Depends(Permit(AccessAction.OPEN_BROWSER)),
+    ) -> Response:
+        return json_response(BrowserLink, sessions.link(requester.identity))
+
+    return router
 
 
 def audit_router(store: Store) -> APIRouter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from autoscaler.domain.access import MYSELF, Identity
 from autoscaler.domain.errors import NotAllowed
@@ -21,9 +22,8 @@ from autoscaler.service.access.permissions import (
     Subject,
     require_permitted,
 )
-from autoscaler.service.access.request_gate import OPEN_PATHS, bearer_token
+from autoscaler.service.access.request_gate import OPEN_PAGES, OPEN_PATHS, presented_token
 
-_PATHS: Final = ("/v1/", "/metrics")
 _NODE_PATHS: Final = "/v1/node/"
 # Parameter of a route's path that names the subject of the action.
 _PARAMETERS: Final = {
@@ -55,7 +55,7 @@ class Permit:
             UnknownJob: the action is on a job that does not exist.
         """
         gate: AccessGate = request.app.state.access
-        presented = bearer_token(request.scope)
+        presented = presented_token(request.scope)
         if presented is None:
             raise NotAllowed(NO_TOKEN)
         people = gate.authentication.people
@@ -80,18 +80,47 @@ class Permit:
 
 
 def require_permits(app: FastAPI) -> None:
-    """Check that each route of the API names one action, except those of instances and logins.
+    """Check that each route names one action, except those of instances and of signing in.
 
     Raises:
-        RuntimeError: a route has none or several, so that nobody decides who may use it.
+        RuntimeError: a route names none or several, so that nobody decides who may use it.
     """
-    for route in app.routes:
-        if not isinstance(route, APIRoute) or route.path.startswith(_NODE_PATHS):
+    for route in routes_of(app.routes):
+        is_open = route.path in OPEN_PATHS or OPEN_PAGES.fullmatch(route.path) is not None
+        if is_open or route.path.startswith(_NODE_PATHS):
             continue
-        if route.path.startswith(_PATHS) and route.path not in OPEN_PATHS:
-            actions = tuple(actions_of(route.dependant))
-            if len(actions) != 1:
-                raise RuntimeError(f"{route.path}: name one action, not {len(actions)}")
+        actions = tuple(actions_of(route.dependant))
+        if len(actions) != 1:
+            raise RuntimeError(f"{route.path}: name one action, not {len(actions)}")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRoute:
+    """Route of an application with its whole path, and whether the schema of the API has it."""
+
+    path: str
+    methods: frozenset[str]
+    dependant: Dependant
+    include_in_schema: bool
+
+
+def routes_of(routes: Iterable[BaseRoute]) -> Iterator[KnownRoute]:
+    """Yield all routes of an application, those of its routers included.
+
+    Newer releases of FastAPI keep the routes of an included router in that router.
+    """
+    for route in routes:
+        if hasattr(route, "effective_route_contexts"):
+            contexts = tuple(route.effective_route_contexts())
+        else:
+            contexts = (route,) if isinstance(route, APIRoute) else ()
+        for known in contexts:
+            yield KnownRoute(
+                known.path,
+                frozenset(known.methods or ()),
+                known.dependant,
+                known.include_in_schema,
+            )
 
 
 def actions_of(dependant: Dependant) -> Iterator[AccessAction]:

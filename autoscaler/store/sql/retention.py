@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import ColumnElement, Select, and_, delete, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from autoscaler.domain.access import LOGIN_TOKEN
+from autoscaler.domain.access import BROWSER_TOKEN, LOGIN_TOKEN
 from autoscaler.domain.intent import IntentState
 from autoscaler.store.repositories.retention import MOST_ROWS, Retention
 from autoscaler.store.sql.access_schema import AccessTokenRow, JoinTokenRow, NodeTokenRow
@@ -73,7 +73,12 @@ def _trials_of_ended_studies(before_seconds: float) -> Select[Any]:
 
 
 def _is_old_login(before_seconds: float) -> ColumnElement[bool]:
-    is_login = AccessTokenRow.name.startswith(LOGIN_TOKEN, autoescape=True)
+    is_login = or_(
+        *(
+            AccessTokenRow.name.startswith(start, autoescape=True)
+            for start in (LOGIN_TOKEN, BROWSER_TOKEN)
+        )
+    )
     return and_(is_login, AccessTokenRow.expires_seconds < before_seconds)
 
 

@@ -21,9 +21,9 @@ from autoscaler.domain.errors import (
 from autoscaler.service.access.pending_logins import (
     INTERVAL_SECONDS,
     MOST_OF_ADDRESS,
-    MOST_WRONG_CODES,
 )
 from autoscaler.service.access.people import PeopleAccess
+from autoscaler.service.access.wrong_tries import MOST_WRONG
 from autoscaler.wire.access_messages import (
     InvitationRequest,
     LoginReply,
@@ -338,7 +338,7 @@ def test_no_parameter_sends_a_browser_elsewhere(api: Api, parameter: str) -> Non
 
 def test_codes_can_not_be_guessed_through_the_pages(api: Api) -> None:
     browser = Browser(api.url)
-    for _ in range(MOST_WRONG_CODES):
+    for _ in range(MOST_WRONG):
         assert browser.http.get("/login?code=BBBB-BBBB").status_code == 404
     refused = browser.http.get("/login?code=BBBB-BBBB")
     assert refused.status_code == 429 and refused.headers["retry-after"] == "600"

@@ -82,6 +82,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "POST /v1/people/{name}/tokens/{token}/rotation": SELF,
     "DELETE /v1/people/{name}/tokens/{token}": SELF,
     "GET /v1/audit": ADMINS,
+    "POST /v1/browser-links": EVERYONE - {"service"},
     "GET /v1/studies/{study}": EVERYONE,
     "GET /v1/studies/{study}/stays": OWN,
     "POST /v1/studies/{study}/budget": OWN,

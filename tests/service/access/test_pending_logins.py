@@ -14,13 +14,13 @@ from autoscaler.service.access.pending_logins import (
     MOST_OF_ADDRESS,
     MOST_PENDING,
     MOST_VISITS,
-    MOST_WRONG_CODES,
     LoginTerminal,
     LoginVisit,
     PendingLogin,
     PendingLogins,
     normal_code,
 )
+from autoscaler.service.access.wrong_tries import MOST_WRONG
 from autoscaler.wire.access_messages import LoginStatus
 
 HERE = "192.0.2.1"
@@ -144,7 +144,7 @@ def test_a_cookie_of_another_browser_or_a_state_of_another_page_is_refused(
 
 def test_codes_can_not_be_guessed_by_force(pending: PendingLogins, clock: VirtualClock) -> None:
     _, login = pending.begin(LAPTOP)
-    for _ in range(MOST_WRONG_CODES):
+    for _ in range(MOST_WRONG):
         with pytest.raises(NotFound):
             pending.visit("BBBB-BBBB", HERE)
     for code in ("BBBB-BBBB", login.user_code):
@@ -160,7 +160,7 @@ def test_codes_can_not_be_guessed_by_force(pending: PendingLogins, clock: Virtua
 
 
 def test_addresses_of_one_ipv6_network_share_their_limit(pending: PendingLogins) -> None:
-    for number in range(MOST_WRONG_CODES):
+    for number in range(MOST_WRONG):
         with pytest.raises(NotFound):
             pending.visit("BBBB-BBBB", f"2001:db8::{number}")
     with pytest.raises(Throttled):

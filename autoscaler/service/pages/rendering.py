@@ -1,0 +1,106 @@
+"""Rendering of pages from templates, with the headers that all pages have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from autoscaler.clock import Clock
+from autoscaler.domain.access import Identity
+from autoscaler.service.access.browser_sessions import form_token
+from autoscaler.service.access.gate import Requester
+from autoscaler.service.access.permissions import AccessAction, is_permitted
+from autoscaler.service.access.request_gate import session_token
+from autoscaler.service.pages import formats
+from autoscaler.service.pages.static_files import StaticFiles
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Headers of all pages: no inline scripts, nothing from elsewhere, no frames, nothing kept."""
+
+THEME_COOKIE: Final = "castor-theme"
+THEMES: Final = ("light", "dark")
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """Person of a page, with the token of its forms, for templates."""
+
+    identity: Identity
+    form_token: str
+
+    def may(self, action: str) -> bool:
+        """Return whether the person may take an action, by the role alone."""
+        return is_permitted(self.identity, AccessAction(action))
+
+
+class Pages:
+    """Templates of all pages. `version` is the release of this controller."""
+
+    def __init__(self, files: StaticFiles, clock: Clock, version: str) -> None:
+        self._clock = clock
+        self._environment = Environment(
+            loader=FileSystemLoader(_TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.globals |= {
+            "static": files.url,
+            "version": version,
+            "f": formats,
+            "query": query,
+        }
+
+    def page(
+        self,
+        request: Request,
+        template: str,
+        requester: Requester | None,
+        status: int = 200,
+        **values: object,
+    ) -> Response:
+        """Return the page of a template. `requester` None: nobody is signed in.
+
+        Templates have `now` (seconds), `person` (`SignedIn` or None), `path`, `theme`, and the
+        functions of `formats` as `f`.
+        """
+        session = session_token(request.scope) or ""
+        person = None if requester is None else SignedIn(requester.identity, form_token(session))
+        theme = request.cookies.get(THEME_COOKIE, "")
+        text = self._environment.get_template(template).render(
+            now=self._clock.now(),
+            person=person,
+            path=request.url.path,
+            address=_address(request),
+            theme=theme if theme in THEMES else "",
+            **values,
+        )
+        return Response(text, status, HEADERS, media_type="text/html")
+
+
+def query(**values: object) -> str:
+    """Return a query of an address with the values that are neither None nor empty."""
+    kept = {key: value for key, value in values.items() if value not in (None, "", False)}
+    return f"?{urlencode(kept)}" if kept else ""
+
+
+def _address(request: Request) -> str:
+    """Return path and query of a request, to load the same page again."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
