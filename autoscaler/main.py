@@ -63,8 +63,8 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
-from autoscaler.service.request_meter import RequestMeter
 from autoscaler.service.pages.events import Changes
+from autoscaler.service.request_meter import RequestMeter
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
 from autoscaler.state_directory import hold_state, let_owner_in, owner_token, store_url_of

@@ -25,12 +25,15 @@ from tests.service.test_every_route import ROUTES, Route
 # Requests that change nothing but use POST, and messages between a driver and its trials.
 SILENT: Final = {
     "POST /v1/plans",
+    "POST /v1/jobs/{name}/what-if",
     "POST /v1/jobs/{name}/logs",
     "DELETE /v1/studies/{study}/files/{sha256}",
     # A login that is granted adds a row: tests/service/access/test_logins.py.
     "POST /v1/logins",
     "POST /v1/logins/token",
     "POST /login",
+    # A session that begins adds a row: tests/service/pages/test_sessions.py.
+    "POST /v1/browser-links",
 }
 
 
