@@ -30,6 +30,7 @@ from providers.cloud.replies import readable
 from providers.cloud.tags import DEPLOYMENT_TAG, OFFER_TAG, POOL_TAG, TOKEN_TAG
 from providers.gcp.calls import ProjectCalls
 from providers.gcp.errors import ALREADY_EXISTS, Call, failure, is_gone, is_taken
+from providers.gcp.records import Records
 from providers.gcp.replies import (
     DescribedInstance,
     description_of,
@@ -58,6 +59,7 @@ class Launching:
         settings: GcpSettings,
         calls: ProjectCalls,
         register: Register,
+        records: Records,
         patience: CallTimeouts,
         clock: Clock,
     ) -> None:
@@ -68,7 +70,13 @@ class Launching:
         self._patience = patience
         self._clock = clock
         self._attempts: OrderedDict[str, int] = OrderedDict()
-        self._unknown: dict[str, tuple[CloudInstance, float]] = {}  # with the time of the last try
+        self._records = records
+        now_seconds = clock.now()
+        # With the time of the last try, which may lie ahead where the clock was set back.
+        self._unknown = {
+            instance.id: (instance, min(sent_seconds, now_seconds))
+            for instance, sent_seconds in records.launches()
+        }
 
     def launch(self, request: LaunchRequest, sale: GcpSale) -> CloudInstance:
         """Launch an instance, or return the instance that this token launched.
@@ -77,15 +85,36 @@ class Launching:
             ProviderError: see `Provider.launch`. After any error but `Unavailable`, nothing was
                 launched and the token may be used again.
         """
-        zone, name = sale.offer.zone, self.name_of(request)
+        name = self.name_of(request)
         self._user_data.put(sale, name, request.user_data)
-        parameters = self._parameters(request, sale, name)
+        sent = self._as_sent(request, sale, name)
+        had_no_reply = sent.id in self._unknown  # the outcome of a retry does not tell it
+        self._records.keep_launch(sent, self._clock.now())
+        try:
+            launched = self._launched(request, sale, name)
+        except Unavailable:
+            self._unknown[sent.id] = sent, self._clock.now()
+            raise
+        except ProviderError:
+            if not had_no_reply:
+                self.resolve(sent.id)
+            raise
+        if not had_no_reply:
+            self.resolve(sent.id)
+        return launched
+
+    def _launched(self, request: LaunchRequest, sale: GcpSale, name: str) -> CloudInstance:
+        """Send a launch, and return the instance once the outcome is known.
+
+        Raises:
+            ProviderError: see `launch`.
+        """
+        zone, parameters = sale.offer.zone, self._parameters(request, sale, name)
         requested_seconds = self._clock.now()
         try:
             operation = self._calls.insert(zone, sale.pool_name, **parameters)
         except Unavailable as error:
             if not is_taken(error.__cause__):
-                self._note_unknown(request, sale, name)
                 raise
             return self._existing(request, sale, name)
         if operation.insert_time:
@@ -107,6 +136,7 @@ class Launching:
     def resolve(self, instance_id: str) -> None:
         """Drop a launch from the unknown ones, because its outcome is known."""
         self._unknown.pop(instance_id, None)
+        self._records.drop_launch(instance_id)
 
     def name_of(self, request: LaunchRequest) -> str:
         """Return the instance's name for a request, the same in each try."""
@@ -245,8 +275,9 @@ class Launching:
             "request_id": str(uuid.uuid5(_REQUEST_NAMESPACE, identifying)),
         }
 
-    def _note_unknown(self, request: LaunchRequest, sale: GcpSale, name: str) -> None:
-        instance = CloudInstance(
+    def _as_sent(self, request: LaunchRequest, sale: GcpSale, name: str) -> CloudInstance:
+        """Return the instance of a launch whose outcome is unknown."""
+        return CloudInstance(
             id=instance_id(sale.offer.zone, name),
             token=request.token,
             offer=request.offer,
@@ -254,7 +285,6 @@ class Launching:
             tags=self._tags(request, sale),
             launched_seconds=None,
         )
-        self._unknown[instance.id] = instance, self._clock.now()
 
     def _tags(self, request: LaunchRequest, sale: GcpSale) -> dict[str, str]:
         return {

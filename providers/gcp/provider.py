@@ -78,7 +78,9 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._ending = DeleteCalls(
             settings, controller, self._calls, self._register, visible_seconds, clock
         )
-        self._launching = Launching(settings, self._calls, self._register, patience, clock)
+        self._launching = Launching(
+            settings, self._calls, self._register, records, patience, clock
+        )
         self._notices = Notices(
             settings, self._calls, self._register, self._ending, records, patience, clock
         )

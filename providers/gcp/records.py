@@ -1,7 +1,8 @@
-"""Records of instances and notices that Compute Engine does not keep.
+"""Records of launches, instances and notices that Compute Engine does not keep.
 
-Compute Engine drops ended instances from its lists and delivers a preemption notice once. The
-records are in a file, for the next controller. Without the file only this history is lost:
+Compute Engine drops ended instances from its lists and delivers a preemption notice once. A launch
+is recorded before it is sent, because its instance may end before a list shows it. The records are
+in a file, for the next controller. Without the file only this history is lost:
 existing instances are found by their labels.
 """
 
@@ -29,10 +30,11 @@ _CREATE_TABLE: Final = (
 )
 _INSTANCE: Final = "instance"
 _NOTICE: Final = "notice"
+_LAUNCH: Final = "launch"
 
 
 class Records:
-    """Instances and notices of one controller, in an SQLite file. Thread-safe.
+    """Launches, instances and notices of one controller, in an SQLite file. Thread-safe.
 
     Raises:
         SpecError: the file can't be used.
@@ -46,7 +48,7 @@ class Records:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with closing(self._connect()) as database, database:
                 database.execute(_CREATE_TABLE)
-            self._recorded = {kind: self._read(kind) for kind in (_INSTANCE, _NOTICE)}
+            self._recorded = {kind: self._read(kind) for kind in (_INSTANCE, _NOTICE, _LAUNCH)}
         except (OSError, sqlite3.Error) as error:
             raise SpecError(
                 f"{path}: the file can't be used: {error}: move the file away"
@@ -59,6 +61,38 @@ class Records:
     def notices(self) -> list[Interruption]:
         """Return the recorded reclaim notices."""
         return [Interruption(**json.loads(text)) for text in self._recorded[_NOTICE].values()]
+
+    def launches(self) -> list[tuple[CloudInstance, float]]:
+        """Return the recorded launches of unknown outcome, with the time of the last try."""
+        entries = [json.loads(text) for text in self._recorded[_LAUNCH].values()]
+        return [(_parse_instance(entry["instance"]), entry["sent_seconds"]) for entry in entries]
+
+    def keep_launch(self, instance: CloudInstance, sent_seconds: float) -> None:
+        """Record a launch that is about to be sent. A failed write is logged."""
+        entry = {"instance": _instance_fields(instance), "sent_seconds": sent_seconds}
+        text = json.dumps(entry, sort_keys=True)
+        with self._lock:
+            try:
+                self._write(_LAUNCH, [(instance.id, text)], ())
+            except sqlite3.Error as error:
+                _log.warning(
+                    "%s: the launch of %s is not recorded: %s", self._path, instance.id, error
+                )
+                return
+            self._recorded[_LAUNCH][instance.id] = text
+
+    def drop_launch(self, instance_id: str) -> None:
+        """Drop a launch whose outcome is known.
+
+        A failed write is logged; the next controller looks the launch up once more.
+        """
+        with self._lock:
+            if self._recorded[_LAUNCH].pop(instance_id, None) is None:
+                return
+            try:
+                self._write(_LAUNCH, (), [instance_id])
+            except sqlite3.Error as error:
+                _log.warning("%s: the launch of %s stays: %s", self._path, instance_id, error)
 
     def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
         """Replace the recorded instances.
@@ -116,11 +150,15 @@ class Records:
 
 
 def _instance_text(instance: CloudInstance) -> str:
+    return json.dumps(_instance_fields(instance), sort_keys=True)
+
+
+def _instance_fields(instance: CloudInstance) -> dict[str, Any]:
     refusal = instance.refusal
     fields = asdict(replace(instance, refusal=None))
     if refusal is not None:
         fields["refusal"] = [type(refusal).__name__, str(refusal)]
-    return json.dumps(fields, sort_keys=True)
+    return fields
 
 
 def _parse_instance(fields: Mapping[str, Any]) -> CloudInstance:

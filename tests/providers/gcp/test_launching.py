@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from autoscaler.domain.errors import (
     Unavailable,
 )
 from autoscaler.domain.instance import CONTROLLER_TAG, CloudState
+from providers.gcp.calls import ProjectCalls
+from providers.gcp.records import Records
 from providers.gcp.replies import label_value
 from tests.conformance.provider import OURS, THEIRS, find
 from tests.fakes.faults import Fault, When
@@ -100,6 +103,37 @@ def test_a_launch_without_a_reply_may_end_before_a_list_shows_it(world: GcpWorld
     assert ended.ended_seconds == world.clock.now()  # within 30 s of the preemption
     assert provider.launch(request) == ended
     assert list(provider.instances()) == [ended]
+
+
+@pytest.mark.parametrize("ends_within_call", [True, False])
+def test_the_next_controller_looks_a_launch_without_a_reply_up(
+    world: GcpWorld, ends_within_call: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = world.connect()
+    world.project.lag_seconds = QUICK.visible_seconds - 5.0
+    request = world.request("1", SMALL_SPOT)
+    launched_seconds = world.clock.now()
+    if ends_within_call:
+        insert = ProjectCalls.insert
+
+        def insert_and_end(*arguments: Any, **parameters: Any) -> None:
+            insert(*arguments, **parameters)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ProjectCalls, "insert", insert_and_end)
+        with pytest.raises(KeyboardInterrupt):
+            provider.launch(request)
+    else:
+        world.faults.add(Fault(INSERT, When.LOST_AFTER, times=1))
+        assert isinstance(error_of(lambda: provider.launch(request)), Unavailable)
+    world.pass_time(10.0)
+    (name,) = world.project.remaining()
+    lifecycle.take(world.project, name)
+    world.pass_time(QUICK.visible_seconds)
+    (ended,) = world.connect().instances()
+    assert (ended.state, ended.token, ended.offer) == (CloudState.TERMINATED, "1", SMALL_SPOT)
+    assert ended.launched_seconds == pytest.approx(launched_seconds, abs=5.0)
+    assert Records(world.kept, OURS).launches() == [], "it is looked up once"
 
 
 def test_a_launch_that_was_never_received_is_no_instance(world: GcpWorld) -> None:
