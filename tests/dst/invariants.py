@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STRAY_SECONDS: Final = 900
 _STUCK_SECONDS: Final = 240
+_PART_SECONDS: Final = 180
 _REASON_STEPS: Final = 12
 _NOTICE_SECONDS: Final = 90
 _EXACT_USD: Final = Decimal("1e-9")
@@ -42,6 +43,7 @@ class Invariants:
         self.is_healing = False
         self._broken: list[str] = []
         self._stray_seconds: defaultdict[str, int] = defaultdict(int)
+        self._part_seconds: defaultdict[str, int] = defaultdict(int)
         self._idle_seconds: defaultdict[str, int] = defaultdict(int)
         self._slack_usd: defaultdict[str, Decimal] = defaultdict(Decimal)
         self._disturbed: set[str] = set()
@@ -127,6 +129,7 @@ class Invariants:
         self._check_wanted(held, jobs, seconds)
         if not self._is_healthy:
             self._unhealthy_seconds = self._now_seconds
+        self._check_gangs(held, seconds)
         self._check_caps()
         self._check_budgets(jobs, seconds)
         self._check_reclaims()
@@ -217,6 +220,24 @@ class Invariants:
         A controller that has not listed the machine can't end it: it has no proof of its owner.
         """
         return machine.id in self._hidden and self._now_seconds < machine.visible_seconds
+
+    def _check_gangs(self, held: dict[str, HeldInstance], seconds: int) -> None:
+        """Check that each billed machine of a gang has the others, or ends soon."""
+        present: defaultdict[tuple[str, int], int] = defaultdict(int)
+        for instance in held.values():
+            if instance.seat is not None and instance.desired is Desired.PRESENT:
+                present[instance.job, instance.seat.number] += 1
+        for machine in self._world.truth.billed():
+            member = held.get(machine.instance)
+            if member is None or member.seat is None or member.desired is Desired.ABSENT:
+                continue  # `_check_wanted` expects its end
+            is_whole = present[member.job, member.seat.number] == member.seat.instances
+            if is_whole:
+                self._part_seconds[machine.id] = 0
+            elif self._is_healthy:
+                self._part_seconds[machine.id] += seconds
+            if self._part_seconds[machine.id] > _PART_SECONDS:
+                self._break("a gang is whole or ending", f"{machine.instance}: {member.seat.text}")
 
     def _check_caps(self) -> None:
         """Check caps on instances and on prices per hour."""

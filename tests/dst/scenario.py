@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from tests.dst.trainers import Vice
 
 STEPS: Final = 70
+FIRST_WITH_GANGS: Final = 100_000
+"""First seed whose jobs may train in gangs; earlier seeds have none."""
+
 _LAST_FAULT_SHARE: Final = 0.9
 # Actions of clouds' calls, and ways to disturb them; the first ones are the likeliest.
 _ACTIONS: Final = {
@@ -38,7 +41,10 @@ PRICES: Final = ("0.0001", "9999", "-1", "NaN", "0", "tenth", "rises")
 
 @dataclass(frozen=True)
 class JobPlan:
-    """One job that a user submits at a step. `work_seconds` is its length on one instance."""
+    """One job that a user submits at a step. `work_seconds` is its length on one instance.
+
+    Every `gang` instances hold one copy of the model together.
+    """
 
     name: str
     step: int
@@ -48,6 +54,7 @@ class JobPlan:
     save_seconds: int
     budget_usd: str | None
     spot: bool
+    gang: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ def scenario_of(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     chance = Random(f"scenario {seed}")
     clouds = chance.choice((("aws",), ("gcp",), ("aws", "gcp")))
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         clouds=clouds,
         policy=chance.choice(("whims", "whims", "marginal")),
@@ -101,6 +108,25 @@ def scenario_of(seed: int) -> Scenario:
         jobs=tuple(_job(chance, number) for number in range(chance.choice((1, 2, 2, 3)))),
         faults=_faults(chance, clouds),
     )
+    return scenario if seed < FIRST_WITH_GANGS else _with_gangs(scenario)
+
+
+def _with_gangs(scenario: Scenario) -> Scenario:
+    """Return a scenario whose caps leave room for the gangs that most of its jobs train in."""
+    chance = Random(f"gangs {scenario.seed}")
+    return replace(
+        scenario,
+        max_instances=max(scenario.max_instances, 6),
+        max_usd_per_hour="20",
+        fleet_usd_per_hour=None,
+        jobs=tuple(_in_gangs(job, chance.choice((1, 2, 2, 3))) for job in scenario.jobs),
+    )
+
+
+def _in_gangs(job: JobPlan, gang: int) -> JobPlan:
+    """Return a job with whole gangs of this size: one, or up to two."""
+    most = gang * min(job.maximum, 2)
+    return job if gang == 1 else replace(job, minimum=gang, maximum=most, gang=gang)
 
 
 def _job(chance: Random, number: int) -> JobPlan:

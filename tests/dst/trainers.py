@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from autoscaler.domain.gang import GangPlace
 from autoscaler.domain.goodput import Batch, BatchBounds
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import (
@@ -30,6 +31,7 @@ _PREPARE_SECONDS: Final = 4
 _START_SECONDS: Final = 5
 _BATCH: Final = 32
 _EXPONENT: Final = 0.9
+_AT_WORK: Final = (InstancePhase.STARTING, InstancePhase.TRAINING)
 
 
 class Vice(StrEnum):
@@ -48,16 +50,22 @@ class Vice(StrEnum):
 
 @dataclass
 class Training:
-    """One job's training: examples done and saved, on the agents that train now."""
+    """One job's training: examples done and saved, on the agents that train now.
+
+    Of a gang of `gang` instances only the leader is a member. `starts` has the agents of each
+    start of a gang's script, by its run id.
+    """
 
     total: float
     examples_per_second: float
     save_seconds: int
+    gang: int = 1
     interval_seconds: int = 60
     done: float = 0.0
     saved: float = 0.0
     step: int = 0
     members: list[Agent] = field(default_factory=list)
+    starts: dict[str, list[Agent]] = field(default_factory=dict)
     advanced_seconds: int = 0
     saved_seconds: int = 0
     completed: bool = False
@@ -121,6 +129,8 @@ class Agent:
     trained_until_end: bool = False
     on_second_join: Callable[[Agent], None] = lambda agent: None
     reply: NodeReply | None = None
+    place: GangPlace | None = None
+    is_generation_over: bool = False
 
     @property
     def training(self) -> Training | None:
@@ -149,16 +159,68 @@ class Agent:
         seconds = now_seconds - self.since_seconds
         training = self.training
         assert training is not None
-        if self.phase is InstancePhase.PREPARING and seconds >= _PREPARE_SECONDS:
+        if self._has_lost_gang(training):
+            self._end_generation(now_seconds)
+        elif self.phase is InstancePhase.PREPARING and seconds >= _PREPARE_SECONDS:
             self._enter(InstancePhase.READY, now_seconds)
+        elif self.phase is InstancePhase.STARTING and self._follows:
+            self._follow(training, now_seconds)
         elif self.phase is InstancePhase.STARTING and seconds >= _START_SECONDS:
-            self._enter(InstancePhase.TRAINING, now_seconds)
-            self.has_session = True
-            training.members.append(self)
+            if self._is_gang_here(training):
+                self._enter(InstancePhase.TRAINING, now_seconds)
+                self.has_session = True
+                training.members.append(self)
         elif self.phase is InstancePhase.TRAINING and training.is_over:
             self._finish(training, now_seconds)
         elif self.phase is InstancePhase.DRAINING:
             self._leave(training, now_seconds)
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the agent belongs to a gang that another one leads."""
+        return self.place is not None and not self.place.leads
+
+    @property
+    def _run_id(self) -> str | None:
+        return None if self.place is None else self.place.run_id
+
+    @property
+    def _is_in_start(self) -> bool:
+        """Whether the agent's script runs, or saves its last state."""
+        return self.phase in (*_AT_WORK, InstancePhase.DRAINING) and not self.is_off
+
+    def _peers(self, training: Training) -> list[Agent]:
+        """Return the agents of this start of the gang; none outside of a gang."""
+        return [] if self.place is None else training.starts.get(self.place.run_id, [])
+
+    def _is_gang_here(self, training: Training) -> bool:
+        """Return whether all members of the gang have started the script."""
+        here = [agent for agent in self._peers(training) if agent.phase in _AT_WORK]
+        return self.place is None or len(here) == self.place.instances
+
+    def _has_lost_gang(self, training: Training) -> bool:
+        """Return whether another member of the gang has left this start."""
+        if self.place is None or self.phase not in _AT_WORK:
+            return False
+        if self._follows and training.is_over:
+            return False
+        return any(
+            not agent._is_in_start or agent._run_id != self._run_id or Vice.HANGS in agent.vices
+            for agent in self._peers(training)
+        )
+
+    def _end_generation(self, now_seconds: int) -> None:
+        """End the script, because those of the gang have to start again."""
+        self._stop_training()
+        self.is_generation_over = True
+        self._enter(InstancePhase.WAITING, now_seconds)
+
+    def _follow(self, training: Training, now_seconds: int) -> None:
+        """End with the leader when all examples are done."""
+        leaders = [agent for agent in self._peers(training) if not agent._follows]
+        if training.is_over and all(agent.is_done or agent.is_complete for agent in leaders):
+            self.is_done, self.ended_attempt = True, self.attempt
+            self._enter(InstancePhase.WAITING, now_seconds)
 
     def is_lease_over(self, now_seconds: int) -> bool:
         """Return whether the agent powers its machine off, since no controller answers."""
@@ -191,7 +253,7 @@ class Agent:
             return
         self._stop_training()
         self.failure = Failure(self._name, self.attempt, 1, cause, cause, steps=10)
-        self.ended_attempt = self.attempt
+        self.ended_attempt, self.is_generation_over = self.attempt, True
         self._enter(InstancePhase.WAITING, now_seconds)
 
     @property
@@ -221,7 +283,9 @@ class Agent:
         if reply.wanted is Wanted.DRAIN or reply.pauses:
             if Vice.STAYS in self.vices or self.is_complete:
                 return
-            if self.phase is InstancePhase.TRAINING:
+            if self.phase is InstancePhase.TRAINING or (
+                self._follows and self.phase is InstancePhase.STARTING
+            ):
                 self.told_to_leave_seconds = now_seconds
                 self._enter(InstancePhase.DRAINING, now_seconds)
             elif self.phase not in (InstancePhase.DRAINING, InstancePhase.DRAINED):
@@ -230,16 +294,38 @@ class Agent:
                 )
                 self._enter(rests, now_seconds)
             return
+        if self.phase in _AT_WORK and self._generation < _generation(reply.place):
+            self._end_generation(now_seconds)
         may_begin = self.phase in (InstancePhase.READY, InstancePhase.WAITING)
         has_work = reply.attempt > self.ended_attempt and not self.is_complete
-        if may_begin and reply.may_start and has_work:
-            self.attempt, self.is_done = reply.attempt, False
-            self.started_seconds = now_seconds
-            self._enter(InstancePhase.STARTING, now_seconds)
+        if may_begin and has_work and self._generation < max(_generation(reply.place), 1):
+            if reply.may_start and (reply.place is None or reply.place.address is not None):
+                self._begin(reply, now_seconds)
+            else:
+                self._enter(InstancePhase.READY, now_seconds)
+
+    def _begin(self, reply: NodeReply, now_seconds: int) -> None:
+        """Start the script."""
+        self.attempt, self.is_done = reply.attempt, False
+        self.place, self.is_generation_over = reply.place, False
+        self.started_seconds = now_seconds
+        self._enter(InstancePhase.STARTING, now_seconds)
+        if reply.place is not None and self.training is not None:
+            self.training.starts.setdefault(reply.place.run_id, []).append(self)
+
+    @property
+    def _generation(self) -> int:
+        """Generation of the last start; 0 without a gang."""
+        return _generation(self.place)
 
     def _leave(self, training: Training, now_seconds: int) -> None:
         seconds = now_seconds - self.since_seconds
-        if seconds >= training.save_seconds:
+        leaders = [agent for agent in self._peers(training) if not agent._follows]
+        if self._follows and not any(agent._is_in_start for agent in leaders):
+            self._has_left(now_seconds)
+        elif self._follows and seconds < self.drain_seconds:
+            return  # until the leader has saved and left
+        elif seconds >= training.save_seconds:
             training.save(now_seconds)
             self._has_left(now_seconds)
         elif seconds >= self.drain_seconds:
@@ -289,6 +375,9 @@ class Agent:
             job=self.job,
             has_session=self.has_session,
             ending=Ending.COMPLETE if self.is_complete else None,
+            rendezvous=f"{self._name}:29500",
+            generation=self._generation,
+            is_generation_over=self.is_generation_over,
         )
         return encode(NodeReport, report)
 
@@ -296,8 +385,9 @@ class Agent:
         count = max(len(training.members), 1)
         speed = training.examples_per_second * count**_EXPONENT
         step_seconds = _BATCH / speed
+        devices = count * training.gang
         observation = StepObservation(
-            _DEVICES[self.machine.kind], count, count, _BATCH // count, 0, step_seconds, 0.0, 20
+            _DEVICES[self.machine.kind], count, devices, _BATCH // count, 0, step_seconds, 0.0, 20
         )
         report = TrainingReport(
             step=training.step,
@@ -307,7 +397,7 @@ class Agent:
             batch=Batch(_BATCH, max(_BATCH // count, 1), 0),
             bounds=BatchBounds(_BATCH, _BATCH, _BATCH, adaptive=False),
             replicas=count,
-            devices=count,
+            devices=devices,
             learning_rate=0.1,
             parameter_bytes=10_000_000,
             observations=(observation,),
@@ -336,6 +426,10 @@ class Agent:
                 checkpoint=status,
             )
         return report
+
+
+def _generation(place: GangPlace | None) -> int:
+    return 0 if place is None else place.generation
 
 
 _DEVICES: Final = {

@@ -36,8 +36,9 @@ class Whims:
         target = self._targets.get(job.id)
         is_stale = target is None or (target != job.held and target.offer not in buyable)
         if buyable and (self._is_whim(job) or (self.is_settled and is_stale)):
-            most = 1 if self.is_settled else job.instances.maximum
-            count = self._chance.randint(min(job.instances.minimum, most), most)
+            gang = job.parallelism.gang_of(1) or 1
+            most = gang if self.is_settled else job.instances.maximum
+            count = self._chance.randint(min(job.instances.minimum, most), most) // gang * gang
             if self.is_settled or self._chance.random() > _LEAVES:
                 target = Allocation(self._chance.choice(buyable), count, 1)
             else:

@@ -22,7 +22,7 @@ from unittest import mock
 
 from autoscaler import main
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.job import InstanceBounds, JobSpec, ParallelismSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.main import Deployment, ServeSettings
 from autoscaler.policies.registry import create_policy
@@ -379,6 +379,7 @@ class World:
                 objective=Objective(
                     budget_usd=None if plan.budget_usd is None else Decimal(plan.budget_usd)
                 ),
+                parallelism=ParallelismSpec(shard=plan.gang),
             )
             status, reply = self.ask("POST", "/v1/jobs", Submission, Submission(spec))
             self._note(f"submit {status}")
@@ -391,6 +392,7 @@ class World:
                     plan.work_seconds * _SPEED,
                     _SPEED,
                     plan.save_seconds,
+                    plan.gang,
                     advanced_seconds=self.scheduler.now_seconds,
                 )
             elif status == 422:

@@ -21,10 +21,11 @@ GRACE_SECONDS: Final = 60.0
 
 ONE_INSTANCE_TEXT: Final = "a script without a session runs on one instance"
 FIXED_SIZE_TEXT: Final = "without restart.progress it keeps its number of instances"
-SESSIONLESS_TEXT: Final = (
-    "its script has opened no session, so it runs on one instance and reports no progress: "
+_NO_SESSION: Final = (
+    "its script has opened no session, so it runs {where} and reports no progress: "
     "see docs/training.md"
 )
+SESSIONLESS_TEXT: Final = _NO_SESSION.format(where="on one instance")
 
 _ALONE: Final = ParallelismSpec()
 _HAS_LEFT: Final = (InstancePhase.DRAINED, InstancePhase.ENDED)
@@ -113,6 +114,8 @@ def fixed_size_text(job: JobRecord) -> str | None:
 def sessionless_text(job: JobRecord) -> str:
     """Return the message for a job whose script runs without a session."""
     minimum = job.spec.instances.minimum
+    if job.spec.parallelism.shard > 1:
+        return _NO_SESSION.format(where="in one gang of instances")
     if minimum <= 1:
         return SESSIONLESS_TEXT
     return (

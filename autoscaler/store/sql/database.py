@@ -13,7 +13,6 @@ import os
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -24,6 +23,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError
 from sqlalchemy.orm import Session
 
+from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import StoreError
 from autoscaler.store.sql.cache import (
     LiveRecords,
@@ -39,6 +39,7 @@ Value = TypeVar("Value")
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_SECONDS = 30
+_WAL_RETRY_SECONDS = 0.01
 # A writing transaction whose client is frozen or gone is ended after this time, with its locks. It
 # is shorter than the lease of a leader, so that a follower need not wait. A reading transaction
 # locks nobody out, and may take its time with many rows.
@@ -365,16 +366,17 @@ def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
 
     SQLite refuses at once, whatever its time-out, while another process does the same.
     """
-    until_seconds = time.monotonic() + _TIMEOUT_SECONDS
+    clock = SystemClock()
+    until_seconds = clock.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not is_busy or time.monotonic() > until_seconds:
+            if not is_busy or clock.monotonic() > until_seconds:
                 raise
-        time.sleep(0.01)
+        clock.sleep(_WAL_RETRY_SECONDS)
 
 
 def connection_arguments(

@@ -58,15 +58,15 @@ def migrate(database: Database, keeps_copy: bool = True) -> str:
         with database.write() as session:
             connection = session.connection()
             _prepare(connection, database.name)
-            found = version_of(connection)
-            if found == newest:  # another process has migrated it since the first check
+            current = version_of(connection)
+            if current == newest:  # another process has migrated it since the first check
                 return newest
             if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
                 _create_tables(connection)
             else:
                 from autoscaler.store.sql.upgrading import upgrade
 
-                upgrade(connection, found, database.name, keeps_copy)
+                upgrade(connection, current, database.name, keeps_copy)
         database.let_shrink()
     return newest
 

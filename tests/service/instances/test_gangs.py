@@ -81,6 +81,8 @@ def test_a_script_without_a_session_keeps_one_gang(api: Api) -> None:
     job, instances = store.jobs.get("job"), store.instances.of_job("job")
     snapshot = job_snapshot(store, job, instances, api.world.cloud.sold, {}, api.world.clock.now())
     assert (snapshot.instances.minimum, snapshot.instances.maximum) == (1, 2)
+    cause = api.client.job("job").cause
+    assert cause is not None and "runs in one gang of instances" in cause and "min=1" not in cause
 
 
 def test_a_script_that_ended_starts_again_on_all_members(api: Api) -> None:
