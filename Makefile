@@ -36,7 +36,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies lint bench bench-check bench-gpu soak lock wheels sbom licences image-aws image-gcp clean
+.PHONY: help setup demo site test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies lint bench bench-check bench-gpu soak lock wheels sbom licences image-aws image-gcp clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -147,6 +147,10 @@ lock: ## Pin again what pyproject.toml asks for; ARGS=--upgrade takes new versio
 		--fork-strategy fewest --generate-hashes --quiet \
 		--default-index https://pypi.org/simple --custom-compile-command 'make lock' \
 		--output-file requirements.lock $(ARGS)
+
+site: $(INSTALLED) ## Build the site of docs/ strictly, into build/site.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo build/site/index.html
 
 wheels: ## Build what instances of clouds install into WHEELS, and pin their packages with hashes.
 	@"$(PYTHON)" -m venv build/lock

@@ -115,7 +115,7 @@ def _require_packages() -> None:
     Raises:
         SpecError: one of them is missing.
     """
-    with from_extras("server,training,demo", "demo"):
+    with from_extras("demo", "demo"):
         for name in ("torch", "sklearn"):
             if find_spec(name) is None:
                 raise ModuleNotFoundError(name=name)
