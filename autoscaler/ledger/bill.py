@@ -122,13 +122,19 @@ class Bill:
 
         With a `job`, 0 also while another job holds the instance.
         """
+        opening = self.opening_at(now_seconds)
+        if opening is None or job not in (None, opening.job):
+            return Decimal(0)
+        return opening.usd_per_hour
+
+    def opening_at(self, now_seconds: float) -> LedgerEntry | None:
+        """Return the line with the price and payer at `now_seconds`; None once it is closed."""
         for stretch in self.stretches:
             closing = stretch.closing
             has_begun = stretch.opening.at_seconds <= now_seconds
             if has_begun and (closing is None or now_seconds < closing.at_seconds):
-                is_of_job = job in (None, stretch.opening.job)
-                return stretch.opening.usd_per_hour if is_of_job else Decimal(0)
-        return Decimal(0)
+                return stretch.opening
+        return None
 
 
 def _transfer_charge(line: LedgerEntry) -> Charge:

@@ -103,3 +103,11 @@ class Ledger:
     def rate_usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
         """Return the hourly price of the instances held at `now_seconds`, of all or of one job."""
         return sum((bill.usd_per_hour(now_seconds, job) for bill in self.bills), Decimal(0))
+
+    def rates_usd_per_hour(self, now_seconds: float) -> Mapping[str, Decimal]:
+        """Return the hourly price of the instances held at `now_seconds`, by job."""
+        rates: dict[str, Decimal] = defaultdict(Decimal)
+        for bill in self.bills:
+            if (opening := bill.opening_at(now_seconds)) is not None:
+                rates[opening.job] += opening.usd_per_hour
+        return dict(rates)

@@ -40,6 +40,7 @@ from autoscaler.service.pages.events import Changes
 from autoscaler.service.pages.router import PageDependencies, add_pages
 from autoscaler.service.routes.bodies import Body, change_text, json_response
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
+from autoscaler.service.routes.job_lists import job_lists_router
 from autoscaler.service.routes.logins import login_pages_router, logins_router
 from autoscaler.service.routes.outlooks import outlooks_router
 from autoscaler.service.routes.people import (
@@ -120,6 +121,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
 
     app.include_router(_jobs(dependencies))
     app.include_router(outlooks_router(dependencies.outlooks, dependencies.store))
+    app.include_router(_listed(dependencies))
     app.include_router(results_router(dependencies.results))
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))
@@ -153,14 +155,9 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     router = APIRouter(prefix="/v1/jobs")
     submissions, store = dependencies.submissions, dependencies.store
 
-    def shown(job: JobRecord, requester: Requester, with_events: bool = False) -> JobView:
-        view = dependencies.views.job(job, dependencies.clock.now(), with_events)
-        owners = (job.spec.owner,)
-        may_read_log = is_permitted(requester.identity, AccessAction.READ_LOGS, owners)
-        return view if may_read_log else replace(view, last_lines=())
-
     def reply(job: JobRecord, requester: Requester, with_events: bool = False) -> Response:
-        return json_response(JobView, shown(job, requester, with_events))
+        view = dependencies.views.job(job, dependencies.clock.now(), with_events)
+        return json_response(JobView, _shown_to(requester, job, view))
 
     @router.post("")
     def submit(
@@ -170,14 +167,6 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         job = submissions.submit(submission.spec, requester.identity)
         requester.record(job.id, after=_job_text(job.spec))
         return reply(job, requester)
-
-    @router.get("")
-    def all_jobs(
-        include_ended: bool = True, requester: Requester = Depends(Permit(AccessAction.READ))
-    ) -> Response:
-        jobs = store.jobs.all() if include_ended else store.jobs.alive()
-        views = tuple(shown(job, requester) for job in reversed(jobs))
-        return json_response(tuple[JobView, ...], views)
 
     @router.get("/{name}")
     def one_job(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
@@ -238,6 +227,23 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         return json_response(tuple[LogPart, ...], parts)
 
     return router
+
+
+def _listed(dependencies: ServiceDependencies) -> APIRouter:
+    """Return the route for lists of jobs."""
+    views, clock = dependencies.views, dependencies.clock
+
+    def shown(jobs: tuple[JobRecord, ...], requester: Requester) -> tuple[JobView, ...]:
+        pairs = zip(jobs, views.jobs(jobs, clock.now()), strict=True)
+        return tuple(_shown_to(requester, job, view) for job, view in pairs)
+
+    return job_lists_router(dependencies.store, shown)
+
+
+def _shown_to(requester: Requester, job: JobRecord, view: JobView) -> JobView:
+    """Return a view without the end of the log for those who may not read it."""
+    may_read_log = is_permitted(requester.identity, AccessAction.READ_LOGS, (job.spec.owner,))
+    return view if may_read_log else replace(view, last_lines=())
 
 
 def _meant(store: Store, name: str, requester: Requester) -> JobRecord:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urlencode
 
 from httpcore import ConnectionInterface
 
 from autoscaler.domain.access import MYSELF, AccessToken, Person
 from autoscaler.domain.audit import AuditEntry
-from autoscaler.domain.job import JobSpec
+from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
@@ -31,7 +32,7 @@ from autoscaler.wire.access_messages import (
     TokenRequest,
 )
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
-from autoscaler.wire.http import Http
+from autoscaler.wire.http import Http, Page
 from autoscaler.wire.messages import (
     Assignment,
     Change,
@@ -100,9 +101,57 @@ class Client:
         return decode_printable(PlanView, self._http.call("POST", "/v1/plans", body))
 
     def jobs(self, include_ended: bool = True) -> tuple[JobView, ...]:
-        """Return all jobs, the latest first."""
-        path = f"/v1/jobs?include_ended={str(include_ended).lower()}"
-        return self._http.get_printable(tuple[JobView, ...], path)
+        """Return all jobs, the latest first, which are read in pages."""
+        jobs: list[JobView] = []
+        cursor: str | None = None
+        while True:
+            page = self.job_page(cursor, include_ended=include_ended)
+            jobs += page.items
+            cursor = page.cursor
+            if cursor is None:
+                return tuple(jobs)
+
+    def job_page(
+        self,
+        cursor: str | None = None,
+        *,
+        limit: int = 1000,
+        include_ended: bool = True,
+        phases: Sequence[JobPhase] = (),
+        person: str | None = None,
+        team: str | None = None,
+        study: str | None = None,
+        text: str | None = None,
+        order: str = "newest",
+    ) -> Page[JobView]:
+        """Return a page of a list of jobs.
+
+        Args:
+            cursor: that of the page before; None for the first page.
+            limit: most jobs of the page, at most 1000.
+            include_ended: whether jobs that have ended are listed, too.
+            phases: phases of the jobs; empty for any.
+            person: owner of the jobs; None for any.
+            team: team of the jobs; None for any.
+            study: study whose trials are listed; None for any job.
+            text: part of the names; None for any.
+            order: "newest", "oldest" or "name".
+
+        Raises:
+            SpecError: an argument is not valid.
+        """
+        query = _query(
+            include_ended=str(include_ended).lower(),
+            limit=limit,
+            phase=[str(phase) for phase in phases],
+            person=person,
+            team=team,
+            study=study,
+            q=text,
+            sort=order,
+            cursor=cursor,
+        )
+        return self._http.get_page(JobView, f"/v1/jobs{query}")
 
     def job(self, name: str) -> JobView:
         """Return a job by name or id. `UnknownJob`."""
@@ -493,6 +542,12 @@ class NodeClient:
         path = f"/v1/node/logs?offset={offset}{_job_part(job)}"
         reply = self._http.call("POST", path, text, "application/octet-stream")
         return decode(int, reply)
+
+
+def _query(**parameters: object) -> str:
+    """Return the query of an address, without the parameters that are None."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
 def _job_part(job: str | None) -> str:

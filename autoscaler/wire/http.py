@@ -7,13 +7,14 @@ its token only to a URL that it was configured with, or over HTTPS.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
-from urllib.parse import SplitResult, quote, urlsplit
+from typing import BinaryIO, Final, Generic, TypeVar
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
 import httpcore
 
@@ -42,6 +43,7 @@ _ERRORS: Final = (
     httpcore.ProxyError,
     httpcore.UnsupportedProtocol,
 )
+_NEXT: Final = re.compile(r'<([^>]*)>; rel="next"')
 # What a path and its query may hold as it is.
 _SAFE: Final = "%/:?[]@!$&'()*+,;=~"
 
@@ -54,6 +56,14 @@ class _Request:
     path: str
     content: Callable[[], Content]
     headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Value]):
+    """Part of a list, and the cursor of the next part; None after the last one."""
+
+    items: tuple[Value, ...]
+    cursor: str | None
 
 
 class Http:
@@ -101,13 +111,18 @@ class Http:
     ) -> bytes:
         """Send a request and return the body of the answer."""
         headers = {} if content is None else {"Content-Type": content_type}
+        return self._call(method, path, content, headers).content
+
+    def _call(
+        self, method: str, path: str, content: bytes | None, headers: dict[str, str]
+    ) -> httpcore.Response:
         try:
             with self._answer(method, path, lambda: content, headers) as response:
                 response.read()
         except _ERRORS as error:
             raise _no_answer(self._url, error) from None
         self._raise_for(response, path)
-        return response.content
+        return response
 
     def upload(self, path: str, file: BinaryIO) -> None:
         """Upload a file from its current position."""
@@ -150,6 +165,15 @@ class Http:
     def get_printable(self, kind: type[Value], path: str) -> Value:
         """Return the value at `path`, with texts that are safe to print on a terminal."""
         return decode_printable(kind, self.call("GET", path))
+
+    def get_page(self, kind: type[Value], path: str) -> Page[Value]:
+        """Return a page of a list of items of type `kind`, with texts that are safe to print.
+
+        A controller without pages returns the whole list.
+        """
+        response = self._call("GET", path, None, {})
+        items = decode_printable(tuple[kind, ...], response.content)  # type: ignore[valid-type]
+        return Page(items, _next_cursor(response))
 
     def exists(self, path: str) -> bool:
         """Return whether `path` exists."""
@@ -287,6 +311,14 @@ def _no_answer(url: str, error: Exception) -> Unavailable:
         f"no controller answers at {url} ({error}): start one with `castor serve`, or set "
         "CASTOR_URL"
     )
+
+
+def _next_cursor(response: httpcore.Response) -> str | None:
+    """Return the cursor in the address of the next page; None for the last page."""
+    links = [value for name, value in response.headers if name.lower() == b"link"]
+    link = _NEXT.search(links[0].decode("latin-1")) if links else None
+    cursors = parse_qs(urlsplit(link[1]).query).get("cursor") if link else None
+    return cursors[0] if cursors else None
 
 
 def _is_error(response: httpcore.Response) -> bool:

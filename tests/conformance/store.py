@@ -29,6 +29,7 @@ from tests.conformance.store_instances import (
     InstancesConformance,
     IntentsConformance,
 )
+from tests.conformance.store_job_lists import JobListsConformance
 from tests.conformance.store_jobs import JobsConformance, ReportsConformance
 from tests.conformance.store_programs import ProgramsConformance
 from tests.conformance.store_queue import QueueConformance
@@ -118,6 +119,7 @@ class ProcessesConformance:
 
 class StoreConformance(
     JobsConformance,
+    JobListsConformance,
     ReportsConformance,
     InstancesConformance,
     HandOverConformance,

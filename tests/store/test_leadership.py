@@ -22,6 +22,7 @@ from autoscaler.store.sql.sessions import require_sessions
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import execute, spec
 from tests.store.conftest import Create
+from tests.store.test_opening import LATEST
 
 LEASE_SECONDS = 30.0
 
@@ -231,7 +232,7 @@ def test_a_database_of_before_is_not_migrated_below_its_leader(processes: Proces
     execute(processes.url, "UPDATE alembic_version SET version_num = '0013'")
     with pytest.raises(StoreError, match="a controller leads it: stop that controller"):
         open_store(processes.url, WriteFence())
-    execute(processes.url, "UPDATE alembic_version SET version_num = '0014'")
+    execute(processes.url, f"UPDATE alembic_version SET version_num = '{LATEST}'")
 
 
 def test_sqlite_has_the_epoch_too(tmp_path: Any) -> None:

@@ -17,11 +17,13 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import URL, Engine, Pool, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
 
+from autoscaler.domain.access import OWNER
 from autoscaler.domain.errors import NotLeading, StoreError
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.store.opening import open_store, open_to_read
+from autoscaler.store.repositories.jobs import JobFilter, JobOrder
 from autoscaler.store.sql import database as database_module
 from autoscaler.store.sql import migrations
 from autoscaler.store.sql.database import Database
@@ -52,11 +54,13 @@ ADDED_COLUMNS = {
     "0009": ("observations.era", "observations.settled_seconds", "observations.run"),
     "0011": ("jobs.observations_revision",),
     "0012": ("jobs.stop_reason",),
+    "0015": ("jobs.person", "jobs.team", "jobs.study"),
 }
 
 
 # Statements that undo other changes of a version.
 UNDONE = {
+    "0015": tuple(f"DROP INDEX ix_jobs_{name}" for name in ("phase", "person", "team", "study")),
     "0014": ("DROP TABLE leadership",),
     "0013": (
         *("DROP TABLE access_tokens", "DROP TABLE owners", "DROP TABLE node_tokens"),
@@ -163,6 +167,23 @@ class Migrations:
         jobs = [store.jobs.get(job) for job in ids]
         assert [job.lighthouse for job in jobs] == ["roster://host:7", "http://restart:8"]
         assert jobs[0].report is not None and jobs[0].report.engine == "roster"
+        store.close()
+
+    def test_jobs_of_before_there_were_lists_are_found_by_person_team_and_study(
+        self, url: str
+    ) -> None:
+        store = open_store(url)
+        trial = replace(spec("trial"), person="ada", team="nlp", study="sweep")
+        for job in (spec("digits"), trial):
+            store.jobs.add(job, NOW)
+        store.close()
+        make_older(url, "0014")
+        store = open_store(url)
+        for wanted, name in (
+            (JobFilter(person=OWNER), "digits"),
+            (JobFilter(person="ada", team="nlp", study="sweep"), "trial"),
+        ):
+            assert [job.id for job in store.jobs.page(wanted, JobOrder.OLDEST, 9)] == [name]
         store.close()
 
     def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
@@ -17,10 +18,10 @@ from autoscaler.controller.offers.false_starts import false_starts, false_starts
 from autoscaler.controller.predict.forecasts import FixedSize
 from autoscaler.domain.access import OWNER
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
-from autoscaler.domain.report import FailureCategory
+from autoscaler.domain.report import Failure
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
@@ -42,6 +43,17 @@ from autoscaler.wire.messages import (
 )
 
 _EVENTS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredFacts:
+    """Facts of several jobs, by job, which the store reads in a few statements for all."""
+
+    spent_usd: Mapping[str, Decimal]
+    rates_usd_per_hour: Mapping[str, Decimal]
+    decisions: Mapping[str, JournalEntry]
+    failures: Mapping[str, Failure]
+    ended_instances: Mapping[str, tuple[HeldInstance, ...]]
 
 
 class Views:
@@ -67,9 +79,36 @@ class Views:
 
     def job(self, job: JobRecord, now_seconds: float, with_events: bool = False) -> JobView:
         """Return the view of one job."""
+        events = self._events(job.id) if with_events else ()
+        return self._job(job, now_seconds, self._facts((job,), now_seconds), events)
+
+    def jobs(self, jobs: Sequence[JobRecord], now_seconds: float) -> tuple[JobView, ...]:
+        """Return the views of jobs without their events, in the same order."""
+        facts = self._facts(jobs, now_seconds)
+        return tuple(self._job(job, now_seconds, facts) for job in jobs)
+
+    def _facts(self, jobs: Sequence[JobRecord], now_seconds: float) -> _StoredFacts:
+        store, ids = self._store, [job.id for job in jobs]
+        failed = [job.id for job in jobs if job.attempt > 1 or job.phase is JobPhase.FAILED]
+        stopped_trials = [job.id for job in jobs if _may_have_ended_trial(job)]
+        ledger = Ledger(store.ledger.of_jobs(ids))
+        return _StoredFacts(
+            ledger.by_job(now_seconds),
+            ledger.rates_usd_per_hour(now_seconds),
+            store.journal.latest(ids),
+            store.reports.last_failures(failed) if failed else {},
+            store.instances.ended_of_jobs(stopped_trials) if stopped_trials else {},
+        )
+
+    def _job(
+        self,
+        job: JobRecord,
+        now_seconds: float,
+        facts: _StoredFacts,
+        events: tuple[EventView, ...] = (),
+    ) -> JobView:
         instances = self._store.instances.of_job(job.id)
-        entries = self._store.journal.decisions(job.id, limit=1)
-        ledger = Ledger(self._store.ledger.entries(job.id))
+        decision, failure = facts.decisions.get(job.id), facts.failures.get(job.id)
         predicted = self._predicted(job, instances)
         is_sessionless = not job.phase.is_final and is_known_without_session(self._store, job)
         return JobView(
@@ -82,19 +121,19 @@ class Views:
             started_seconds=job.started_seconds,
             ended_seconds=job.ended_seconds,
             instances=tuple(self.instance(held) for held in instances),
-            spent_usd=ledger.spent(job.id, now_seconds),
-            usd_per_hour=ledger.rate_usd_per_hour(now_seconds, job.id),
+            spent_usd=facts.spent_usd.get(job.id, Decimal(0)),
+            usd_per_hour=facts.rates_usd_per_hour.get(job.id, Decimal(0)),
             report=job.report,
             reported_seconds=job.reported_seconds,
             goodput_predicted=predicted,
             eta_seconds=remaining_seconds_of(job, predicted),
-            decision=decision_view(entries[0]) if entries else None,
+            decision=None if decision is None else decision_view(decision),
             attempt=job.attempt,
             stop_reason=job.stop_reason,
             cause=job.cause or (sessionless_text(job) if is_sessionless else None),
             last_lines=job.last_lines,
             checkpoint_directory=self._checkpoint_place(job),
-            events=self._events(job.id) if with_events else (),
+            events=events,
             false_starts=self._false_starts(job, now_seconds),
             hands_off=None if job.phase.is_final else self._status.hands_off,
             weight=self._status.weights.get(job.id, job.spec.priority),
@@ -104,22 +143,10 @@ class Views:
             trouble=None if job.phase.is_final else self._status.job_troubles.get(job.id),
             is_sessionless=is_sessionless,
             alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
-            trial_ending=self._trial_ending(job),
+            trial_ending=_trial_ending(job, instances, facts),
             stall=None if job.phase.is_final else self._status.stalls.get(job.id),
-            failure_category=self._failure_category(job),
+            failure_category=None if failure is None else failure.category,
         )
-
-    def _failure_category(self, job: JobRecord) -> FailureCategory | None:
-        """Return the category of the job's last failure; None if it has not failed."""
-        has_failed = job.attempt > 1 or job.phase is JobPhase.FAILED
-        failures = self._store.reports.failures(job.id) if has_failed else ()
-        return failures[-1].category if failures else None
-
-    def _trial_ending(self, job: JobRecord) -> TrialEnding | None:
-        """Return the end of the trial of a stopped job; None without one."""
-        if job.spec.study is None or job.phase is not JobPhase.STOPPED:
-            return None
-        return trial_ending(self._store.instances.of_job(job.id, include_ended=True))
 
     def instance(self, held: HeldInstance) -> InstanceView:
         """Return the view of one instance."""
@@ -210,6 +237,8 @@ class Views:
         return tuple(cost for cost in costs if first <= cost.day <= last)
 
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
+        if not any(held.phase is InstancePhase.TRAINING for held in instances):
+            return None
         kinds = {offer.id: offer.device_kind for offer in self._status.offers}
         models = self._store.measurements.models(job.id)
         return predicted_goodput(job.report, instances, models, kinds)
@@ -224,6 +253,19 @@ class Views:
 
     def _events(self, job: str) -> tuple[EventView, ...]:
         return tuple(event_view(event) for event in self._store.events.latest(job, _EVENTS_SHOWN))
+
+
+def _may_have_ended_trial(job: JobRecord) -> bool:
+    return job.spec.study is not None and job.phase is JobPhase.STOPPED
+
+
+def _trial_ending(
+    job: JobRecord, alive: Sequence[HeldInstance], facts: _StoredFacts
+) -> TrialEnding | None:
+    """Return the end of the trial of a stopped job; None without one."""
+    if not _may_have_ended_trial(job):
+        return None
+    return trial_ending((*alive, *facts.ended_instances.get(job.id, ())))
 
 
 def _transfer_view(ledger: Ledger) -> TransferView | None:

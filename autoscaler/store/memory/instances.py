@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.intent import IntentKind
@@ -37,6 +37,14 @@ class MemoryInstances(Instances):
     def of_job(self, job: str, include_ended: bool = False) -> tuple[HeldInstance, ...]:
         with self._tables.lock:
             return self._tables.instances_of(job, include_ended)
+
+    def ended_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[HeldInstance, ...]]:
+        ended: dict[str, tuple[HeldInstance, ...]] = {}
+        for job in jobs:
+            instances = self.of_job(job, include_ended=True)
+            if of_job := tuple(held for held in instances if held.phase is InstancePhase.ENDED):
+                ended[job] = of_job
+        return ended
 
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
         instances = self.of_job(job, include_ended=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.repositories.jobs import Jobs, new_id
+from autoscaler.store.repositories.jobs import JobFilter, JobOrder, JobPlace, Jobs, new_id
 
 
 class MemoryJobs(Jobs):
@@ -47,6 +48,30 @@ class MemoryJobs(Jobs):
     def all(self) -> tuple[JobRecord, ...]:
         with self._tables.lock:
             return tuple(self._tables.jobs.values())
+
+    def page(
+        self,
+        wanted: JobFilter,
+        order: JobOrder,
+        limit: int | None,
+        after: JobPlace | None = None,
+    ) -> tuple[JobRecord, ...]:
+        is_reversed = order is JobOrder.NEWEST
+
+        def key(name: str, number: int) -> tuple[str, int]:
+            return (name if order is JobOrder.NAME else "", -number if is_reversed else number)
+
+        listed = sorted(
+            (record for record in self.all() if wanted.permits(record)),
+            key=lambda record: key(record.spec.name, record.number),
+        )
+        if after is not None:
+            begin = key(after.name, after.number)
+            listed = [job for job in listed if key(job.spec.name, job.number) > begin]
+        return tuple(listed[:limit])
+
+    def phase_counts(self, wanted: JobFilter) -> Mapping[JobPhase, int]:
+        return Counter(record.phase for record in self.all() if wanted.permits(record))
 
     def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         with self._tables.lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -52,6 +52,12 @@ class MemoryJournal(Journal):
             if job is not None:
                 latest_first = (entry for entry in latest_first if entry.decision.job == job)
             return tuple(islice(latest_first, limit))
+
+    def latest(self, jobs: Collection[str]) -> Mapping[str, JournalEntry]:
+        with self._lock:
+            return {
+                entry.decision.job: entry for entry in self._entries if entry.decision.job in jobs
+            }
 
     def inputs(self, entry: JournalEntry) -> Snapshot:
         snapshot = self._inputs.get(entry.plan)

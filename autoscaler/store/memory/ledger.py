@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.repositories.ledger import LedgerLines
@@ -16,4 +18,8 @@ class MemoryLedgerLines(LedgerLines):
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         tables = self._tables
         with tables.lock:
-            return tuple(tables.lines if job is None else tables.lines_of(job))
+            return tuple(tables.lines if job is None else tables.lines_of({job}))
+
+    def of_jobs(self, jobs: Collection[str]) -> tuple[LedgerEntry, ...]:
+        with self._tables.lock:
+            return tuple(self._tables.lines_of(jobs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
 from autoscaler.store.memory.measurements import MemoryMeasurements
 from autoscaler.store.memory.tables import Tables
@@ -63,6 +65,10 @@ class MemoryReports(Reports):
     def failures(self, job: str) -> tuple[Failure, ...]:
         with self._tables.lock:
             return tuple(self._failures.get(job, {}).values())
+
+    def last_failures(self, jobs: Collection[str]) -> Mapping[str, Failure]:
+        failures = {job: self.failures(job) for job in jobs}
+        return {job: of_job[-1] for job, of_job in failures.items() if of_job}
 
     def recent_failures(
         self, since_seconds: float, job: str | None = None

@@ -6,7 +6,7 @@ All values are frozen: a change replaces a value.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -166,9 +166,9 @@ class Tables:
         if line.kind is not EntryKind.TRANSFER:
             self.last_lines[line.instance] = line
 
-    def lines_of(self, job: str) -> list[LedgerEntry]:
-        """Return all lines of the instances that a job has ever paid for, in order of writing."""
-        instances = self._instances_paid_by_job.get(job, ())
+    def lines_of(self, jobs: Iterable[str]) -> list[LedgerEntry]:
+        """Return all lines of the instances that jobs have ever paid for, in order of writing."""
+        instances = {held for job in jobs for held in self._instances_paid_by_job.get(job, ())}
         numbers = sorted(
             number for instance in instances for number in self._lines_of_instance[instance]
         )

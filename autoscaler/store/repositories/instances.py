@@ -7,7 +7,7 @@ billed change together with its ledger lines.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from autoscaler.domain.errors import UnknownInstance
@@ -121,6 +121,10 @@ class Instances(ABC):
     @abstractmethod
     def of_job(self, job: str, include_ended: bool = False) -> tuple[HeldInstance, ...]:
         """Return the instances of one job, by time of request."""
+
+    @abstractmethod
+    def ended_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[HeldInstance, ...]]:
+        """Return the ended instances of each of these jobs that has any, by time of request."""
 
     @abstractmethod
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from enum import StrEnum
 
 from autoscaler.domain.errors import Conflict, UnknownJob
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec, StopReason
@@ -18,6 +19,48 @@ _NEXT_PHASES = {
     JobPhase.RUNNING: {JobPhase.PENDING, JobPhase.STOPPING, JobPhase.FINISHED, JobPhase.FAILED},
     JobPhase.STOPPING: set(FINAL_PHASES),
 }
+
+
+class JobOrder(StrEnum):
+    """Order of a list of jobs."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Jobs of a list; None permits any.
+
+    `text` is a part of the id, in lower case. `person` is the owner. Jobs with a `study` are its
+    trials.
+    """
+
+    phases: tuple[JobPhase, ...] | None = None
+    person: str | None = None
+    team: str | None = None
+    study: str | None = None
+    text: str | None = None
+
+    def permits(self, record: JobRecord) -> bool:
+        """Return whether a job is in the list."""
+        spec = record.spec
+        return (
+            (self.phases is None or record.phase in self.phases)
+            and self.person in (None, spec.owner.person)
+            and self.team in (None, spec.team)
+            and self.study in (None, spec.study)
+            and (self.text or "") in record.id
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """Place of a job in a list of any order, after which the next page begins."""
+
+    number: int
+    name: str
 
 
 class Jobs(ABC):
@@ -76,6 +119,24 @@ class Jobs(ABC):
     @abstractmethod
     def all(self) -> tuple[JobRecord, ...]:
         """Return all jobs, ended ones included, the oldest first."""
+
+    @abstractmethod
+    def page(
+        self,
+        wanted: JobFilter,
+        order: JobOrder,
+        limit: int | None,
+        after: JobPlace | None = None,
+    ) -> tuple[JobRecord, ...]:
+        """Return at most `limit` jobs of a list, None: all; those after a place, None: all.
+
+        Jobs of the same name are in order of their numbers. The work does not grow with the number
+        of pages before this one.
+        """
+
+    @abstractmethod
+    def phase_counts(self, wanted: JobFilter) -> Mapping[JobPhase, int]:
+        """Return the number of jobs of a list by phase; phases without jobs are left out."""
 
     def set_phase(
         self,

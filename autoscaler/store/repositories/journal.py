@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoscaler.domain.errors import StoreError
@@ -38,6 +38,10 @@ class Journal(ABC):
     @abstractmethod
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
         """Return at most `limit` decisions of one job, or of all if None, the latest first."""
+
+    @abstractmethod
+    def latest(self, jobs: Collection[str]) -> Mapping[str, JournalEntry]:
+        """Return the latest decision of each of these jobs that has one, by job."""
 
     @abstractmethod
     def inputs(self, entry: JournalEntry) -> Snapshot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 
 from autoscaler.domain.spending import LedgerEntry
 
@@ -17,3 +18,7 @@ class LedgerLines(ABC):
         Lines are in order of writing. The lines of a job include payments of other jobs for the
         same instances: the cost of one job follows only from the whole bill.
         """
+
+    @abstractmethod
+    def of_jobs(self, jobs: Collection[str]) -> tuple[LedgerEntry, ...]:
+        """Return all lines of the instances that any of these jobs has ever paid for."""

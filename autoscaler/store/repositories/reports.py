@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.errors import Conflict
@@ -46,6 +47,10 @@ class Reports(ABC):
     @abstractmethod
     def failures(self, job: str) -> tuple[Failure, ...]:
         """Return the failed starts of a job, in order of arrival."""
+
+    @abstractmethod
+    def last_failures(self, jobs: Collection[str]) -> Mapping[str, Failure]:
+        """Return the failed start that arrived last of each of these jobs that has one, by job."""
 
     @abstractmethod
     def recent_failures(

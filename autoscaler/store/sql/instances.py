@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from sqlalchemy import Select, func, or_, select, update
@@ -88,6 +89,13 @@ class SqlInstances(Instances):
         # One that ended between the two reads is in both.
         by_id = {held.id: held for held in (*alive, *ended)}
         return tuple(sorted(by_id.values(), key=_order))
+
+    def ended_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[HeldInstance, ...]]:
+        ended: dict[str, list[HeldInstance]] = defaultdict(list)
+        with self._database.read() as session:
+            for held in _listed(session, _ENDED.where(InstanceRow.job.in_(jobs))):
+                ended[held.job].append(held)
+        return {job: tuple(of_job) for job, of_job in ended.items()}
 
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
         return self._database.cached(

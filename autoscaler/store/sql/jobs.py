@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from sqlalchemy import Select, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
-from autoscaler.store.repositories.jobs import FINAL_PHASES, Jobs, new_id, unknown_job
+from autoscaler.store.repositories.jobs import (
+    FINAL_PHASES,
+    JobFilter,
+    JobOrder,
+    JobPlace,
+    Jobs,
+    new_id,
+    unknown_job,
+)
 from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import JobRow
+
+_Other = aliased(JobRow)
 
 
 def live_jobs() -> LiveRecords[JobRecord]:
@@ -39,6 +49,9 @@ class SqlJobs(Jobs):
                 submitted_seconds=now_seconds,
                 attempt=1,
                 last_lines=(),
+                person=spec.owner.person,
+                team=spec.team,
+                study=spec.study,
             )
             session.add(row)
             session.flush()
@@ -72,6 +85,33 @@ class SqlJobs(Jobs):
     def all(self) -> tuple[JobRecord, ...]:
         return self._list(select(JobRow))
 
+    def page(
+        self,
+        wanted: JobFilter,
+        order: JobOrder,
+        limit: int | None,
+        after: JobPlace | None = None,
+    ) -> tuple[JobRecord, ...]:
+        rows = select(JobRow).where(*_conditions(wanted)).limit(limit)
+        if after is not None:
+            rows = rows.where(_is_after(order, after))
+        match order:
+            case JobOrder.NEWEST:
+                rows = rows.order_by(JobRow.number.desc())
+            case JobOrder.OLDEST:
+                rows = rows.order_by(JobRow.number)
+            case JobOrder.NAME:
+                rows = rows.order_by(JobRow.name, JobRow.number)
+        with self._database.read() as session:
+            return tuple(row.to(JobRecord) for row in session.scalars(rows))
+
+    def phase_counts(self, wanted: JobFilter) -> Mapping[JobPhase, int]:
+        counts = select(JobRow.phase, func.count()).where(*_conditions(wanted))
+        with self._database.read() as session:
+            return {
+                phase: count for phase, count in session.execute(counts.group_by(JobRow.phase))
+            }
+
     def _list(self, rows: Select[JobRow]) -> tuple[JobRecord, ...]:
         with self._database.read() as session:
             sorted_rows = session.scalars(rows.order_by(JobRow.number))
@@ -84,6 +124,33 @@ class SqlJobs(Jobs):
             row.take(record)
             keep_job(session, self._live, record)
             return record
+
+
+def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    """Yield what rows of a list fulfil."""
+    if wanted.phases is not None:
+        yield JobRow.phase.in_(wanted.phases)
+    if wanted.person is not None:
+        yield JobRow.person == wanted.person
+    if wanted.team is not None:
+        yield JobRow.team == wanted.team
+    if wanted.study is not None:
+        yield JobRow.study == wanted.study
+    if wanted.text:
+        # The index of ids alone is searched, since rows of jobs are large.
+        matching = select(_Other.number).where(_Other.id.contains(wanted.text, autoescape=True))
+        yield JobRow.number.in_(matching)
+
+
+def _is_after(order: JobOrder, place: JobPlace) -> ColumnElement[bool]:
+    """Return whether a row is after a place of a list."""
+    match order:
+        case JobOrder.NEWEST:
+            return JobRow.number < place.number
+        case JobOrder.OLDEST:
+            return JobRow.number > place.number
+        case JobOrder.NAME:
+            return tuple_(JobRow.name, JobRow.number) > (place.name, place.number)
 
 
 def keep_job(session: Session, live: LiveRecords[JobRecord], record: JobRecord) -> None:

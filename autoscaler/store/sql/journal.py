@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.plan import Decision, Plan
@@ -24,7 +24,7 @@ from autoscaler.store.records.snapshots import (
 from autoscaler.store.repositories.journal import Journal, JournalEntry, pruned
 from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
-from autoscaler.store.sql.schema import DecisionRow, PieceRow, PlanRow
+from autoscaler.store.sql.schema import DecisionRow, JobRow, PieceRow, PlanRow
 
 USE_SECONDS: Final = 3600.0
 """The stored time of the last use of a piece is at most this old."""
@@ -76,6 +76,22 @@ class SqlJournal(Journal):
                 JournalEntry(plan.id, plan.tick, plan.at_seconds, decision.decision)
                 for decision, plan in results
             )
+
+    def latest(self, jobs: Collection[str]) -> Mapping[str, JournalEntry]:
+        # One look into the index for each job, however many decisions it has.
+        latest_id = (
+            select(func.max(DecisionRow.id)).where(DecisionRow.job == JobRow.id).scalar_subquery()
+        )
+        rows = (
+            select(DecisionRow.decision, PlanRow.id, PlanRow.tick, PlanRow.at_seconds)
+            .join(PlanRow, PlanRow.id == DecisionRow.plan)
+            .where(DecisionRow.id.in_(select(latest_id).where(JobRow.id.in_(jobs))))
+        )
+        with self._database.read() as session:
+            return {
+                decision.job: JournalEntry(plan, tick, at_seconds, decision)
+                for decision, plan, tick, at_seconds in session.execute(rows)
+            }
 
     def inputs(self, entry: JournalEntry) -> Snapshot:
         with self._database.read() as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from sqlalchemy import Select, select
@@ -31,6 +32,11 @@ class SqlLedgerLines(LedgerLines):
             return _entries(session, _LINES.where(LedgerRow.instance.in_(paid_instances)))
 
         return self._database.cached(("ledger", job), load)
+
+    def of_jobs(self, jobs: Collection[str]) -> tuple[LedgerEntry, ...]:
+        paid_instances = select(LedgerRow.instance).where(LedgerRow.job.in_(jobs))
+        with self._database.read() as session:
+            return _entries(session, _LINES.where(LedgerRow.instance.in_(paid_instances)))
 
 
 def add_line(database: Database, session: Session, line: LedgerEntry) -> None:

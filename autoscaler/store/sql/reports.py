@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -86,6 +88,11 @@ class SqlReports(Reports):
             return tuple(row.failure for row in session.scalars(rows))
 
         return self._database.cached(("failures", job), load)
+
+    def last_failures(self, jobs: Collection[str]) -> Mapping[str, Failure]:
+        rows = select(FailureRow).where(FailureRow.job.in_(jobs)).order_by(FailureRow.id)
+        with self._database.read() as session:
+            return {row.job: row.failure for row in session.scalars(rows)}
 
     def recent_failures(
         self, since_seconds: float, job: str | None = None

@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from autoscaler.domain.access import OWNER
 from autoscaler.domain.goodput import NoiseScale
 from autoscaler.domain.instance import Desired, InstancePhase
 from autoscaler.domain.intent import IntentKind, IntentState
@@ -90,7 +91,8 @@ class Table(DeclarativeBase):
 class JobRow(Table):
     """A job. `report_attempt` and `report_started_seconds` name the start that sent the report.
 
-    `observations_revision` counts the changes of the job's observations.
+    `observations_revision` counts the changes of the job's observations. `person`, `team` and
+    `study` repeat those of the spec, for lists of jobs.
     """
 
     __tablename__ = "jobs"
@@ -99,7 +101,7 @@ class JobRow(Table):
     id: Mapped[str] = mapped_column(unique=True)
     name: Mapped[str] = mapped_column(index=True)
     spec: Mapped[JobSpec] = mapped_column(Document(TypeAdapter(JobSpec)))
-    phase: Mapped[JobPhase]
+    phase: Mapped[JobPhase] = mapped_column(index=True)
     submitted_seconds: Mapped[float]
     started_seconds: Mapped[float | None]
     ended_seconds: Mapped[float | None]
@@ -114,6 +116,9 @@ class JobRow(Table):
     report_attempt: Mapped[int | None]
     report_started_seconds: Mapped[float | None]
     observations_revision: Mapped[int] = mapped_column(server_default="0")
+    person: Mapped[str] = mapped_column(index=True, server_default=OWNER)
+    team: Mapped[str | None] = mapped_column(index=True)
+    study: Mapped[str | None] = mapped_column(index=True)
 
 
 class FailureRow(Table):

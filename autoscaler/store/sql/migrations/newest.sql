@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0014');
+INSERT INTO "alembic_version" VALUES('0015');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE jobs (
 	report TEXT,
 	reported_seconds DOUBLE,
 	report_attempt INTEGER,
-	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20),
+	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20), person TEXT DEFAULT 'owner' NOT NULL, team TEXT, study TEXT,
 	CONSTRAINT pk_jobs PRIMARY KEY (number),
 	CONSTRAINT uq_jobs_id UNIQUE (id)
 );
@@ -298,3 +298,7 @@ CREATE INDEX ix_audit_at_seconds ON audit (at_seconds);
 CREATE INDEX ix_audit_subject_action ON audit (subject, action);
 CREATE TRIGGER audit_refuses_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER audit_refuses_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE INDEX ix_jobs_phase ON jobs (phase);
+CREATE INDEX ix_jobs_person ON jobs (person);
+CREATE INDEX ix_jobs_team ON jobs (team);
+CREATE INDEX ix_jobs_study ON jobs (study);
