@@ -45,8 +45,9 @@ from autoscaler.node.channel.line import Line
 from autoscaler.node.channel.trial_relay import TrialRelay
 from autoscaler.node.state import Start
 from autoscaler.service.studies.studies import Studies
-from autoscaler.wire.client import Client, NodeClient, StudyClient
+from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.messages import JobView
+from autoscaler.wire.node_client import NodeClient
 from autoscaler.wire.study_messages import StudyAnswers, TrialCalls
 from hpo.driver.driver import Driver
 from hpo.driver.run_limits import RunLimits

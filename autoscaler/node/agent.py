@@ -38,8 +38,8 @@ from autoscaler.node.script.rendezvous_port import RendezvousPort
 from autoscaler.node.script.trainer import Trainer
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
 from autoscaler.node.watchdog import Watchdog
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
+from autoscaler.wire.node_client import NodeClient
 from providers.metadata import reclaim_notice
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.transfer import TransferCount
 from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.outbox import Outbox
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import NodeReply, NodeReport
+from autoscaler.wire.node_client import NodeClient
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from autoscaler.node.script.preparation import placed
 from autoscaler.node.state import AgentState, load_state
 from autoscaler.node.user_data import UserData
 from autoscaler.node.watchdog import Watchdog
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinReply, JoinRequest
+from autoscaler.wire.node_client import NodeClient
 from providers.metadata import InstanceMetadata, identity_proof
 
 _log = logging.getLogger(__name__)

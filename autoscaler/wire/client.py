@@ -1,13 +1,12 @@
-"""Clients of the HTTP API: for users, for drivers of studies and for node agents."""
+"""Clients of the HTTP API: for users, and for drivers of studies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import urlencode
 
 from httpcore import ConnectionInterface
@@ -17,10 +16,9 @@ from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
-from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import TrialProgress
-from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.trial import GivenAnswer, StudyStop, WaitingCall
 from autoscaler.wire.access_messages import (
     BrowserLink,
     Invitation,
@@ -34,18 +32,13 @@ from autoscaler.wire.access_messages import (
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
 from autoscaler.wire.http import Http, Page
 from autoscaler.wire.messages import (
-    Assignment,
     Change,
     CostView,
     DecisionView,
     FleetView,
     ForecastView,
     JobView,
-    JoinReply,
-    JoinRequest,
     LogPart,
-    NodeReply,
-    NodeReport,
     OffersView,
     Resumption,
     Submission,
@@ -59,8 +52,32 @@ from autoscaler.wire.study_messages import (
     StudyLease,
     StudyStatement,
     StudyView,
-    TrialCalls,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """Filters and order of a list of jobs; None, or no phases, permit any.
+
+    Attributes:
+        include_ended: whether jobs that have ended are listed, too.
+        phases: phases of the jobs.
+        person: owner of the jobs.
+        team: team of the jobs.
+        study: study whose trials are listed.
+        text: part of the names.
+        order: "newest", "oldest" or "name".
+        limit: most jobs of a page, at most 1000.
+    """
+
+    include_ended: bool = True
+    phases: tuple[JobPhase, ...] = ()
+    person: str | None = None
+    team: str | None = None
+    study: str | None = None
+    text: str | None = None
+    order: str = "newest"
+    limit: int = 1000
 
 
 class Client:
@@ -105,50 +122,23 @@ class Client:
         jobs: list[JobView] = []
         cursor: str | None = None
         while True:
-            page = self.job_page(cursor, include_ended=include_ended)
+            page = self.job_page(JobList(include_ended=include_ended), cursor)
             jobs += page.items
             cursor = page.cursor
             if cursor is None:
                 return tuple(jobs)
 
-    def job_page(
-        self,
-        cursor: str | None = None,
-        *,
-        limit: int = 1000,
-        include_ended: bool = True,
-        phases: Sequence[JobPhase] = (),
-        person: str | None = None,
-        team: str | None = None,
-        study: str | None = None,
-        text: str | None = None,
-        order: str = "newest",
-    ) -> Page[JobView]:
-        """Return a page of a list of jobs.
-
-        Args:
-            cursor: that of the page before; None for the first page.
-            limit: most jobs of the page, at most 1000.
-            include_ended: whether jobs that have ended are listed, too.
-            phases: phases of the jobs; empty for any.
-            person: owner of the jobs; None for any.
-            team: team of the jobs; None for any.
-            study: study whose trials are listed; None for any job.
-            text: part of the names; None for any.
-            order: "newest", "oldest" or "name".
-
-        Raises:
-            SpecError: an argument is not valid.
-        """
+    def job_page(self, wanted: JobList, cursor: str | None = None) -> Page[JobView]:
+        """Return a page of a list of jobs; `cursor` None: the first. `SpecError`: a bad filter."""
         query = _query(
-            include_ended=str(include_ended).lower(),
-            limit=limit,
-            phase=[str(phase) for phase in phases],
-            person=person,
-            team=team,
-            study=study,
-            q=text,
-            sort=order,
+            include_ended=str(wanted.include_ended).lower(),
+            limit=wanted.limit,
+            phase=[str(phase) for phase in wanted.phases],
+            person=wanted.person,
+            team=wanted.team,
+            study=wanted.study,
+            q=wanted.text,
+            sort=wanted.order,
             cursor=cursor,
         )
         return self._http.get_page(JobView, f"/v1/jobs{query}")
@@ -432,124 +422,7 @@ class StudyClient:
         self._http.close()
 
 
-class NodeClient:
-    """Client of a controller for a node agent. Errors as in `Client`.
-
-    Methods with a `job` also raise `Conflict` if the instance is assigned to another job by now.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        connections: ConnectionInterface | None = None,
-        *,
-        authority: str | None = None,
-    ) -> None:
-        self._http = Http(url, token, connections, authority)
-
-    def join(self, request: JoinRequest) -> JoinReply:
-        """Exchange the join token for an assignment and the first token of the instance.
-
-        `NotAllowed`: the token is used, expired, or another instance's.
-        """
-        reply = decode(
-            JoinReply, self._http.call("POST", "/v1/node/join", encode(JoinRequest, request))
-        )
-        self._http.use_token(reply.token)
-        return reply
-
-    @property
-    def token(self) -> str | None:
-        """The latest token from the controller; None before the instance has joined."""
-        return self._http.token
-
-    def assignment(self) -> Assignment:
-        """Return the current assignment, for a restarted agent."""
-        return self._http.get(Assignment, "/v1/node/assignment")
-
-    def heartbeat(self, report: NodeReport, wait_seconds: float = 0.0) -> NodeReply:
-        """Send a report and return the instance's instructions (long poll).
-
-        The reply waits at most `wait_seconds` for an assignment to another job. A new token in it
-        is used from then on.
-        """
-        body = encode(NodeReport, report)
-        path = f"/v1/node/heartbeat?wait_seconds={wait_seconds}"
-        reply = decode(NodeReply, self._http.call("POST", path, body))
-        if reply.token is not None:
-            self._http.use_token(reply.token)
-        return reply
-
-    def grant(self, job: str) -> StorageGrant:
-        """Return a new grant for the job's storage, with a later expiry.
-
-        `NotFound`: the job's files are not in a cloud's storage.
-        """
-        return self._http.get(StorageGrant, f"/v1/node/grant?job={job}")
-
-    def fetch_bundle(self, destination: Path) -> None:
-        """Download the job's packed working directory."""
-        self._http.download("/v1/node/bundle", destination)
-
-    def begin_trial(self, started_seconds: float, job: str | None = None) -> int:
-        """Acquire the instance's trial for this start of its script; return the incarnation.
-
-        `Conflict`: a later incarnation holds the trial.
-        """
-        path = f"/v1/node/trial?started_seconds={started_seconds!r}{_job_part(job)}"
-        return decode(int, self._http.call("POST", path))
-
-    def tell_trial(
-        self, calls: TrialCalls, after: int = 0, wait_seconds: float = 0.0
-    ) -> tuple[TrialAnswer, ...]:
-        """Send calls of the trial; return answers to calls with numbers above `after`.
-
-        The result is empty if `wait_seconds` is 0, or if there are no answers within this time.
-        `Conflict`: a later incarnation holds the trial.
-        """
-        *parts, last = in_parts(TrialCall, calls.calls)
-        for part in parts:
-            self._post_calls(replace(calls, calls=part), after, 0.0)
-        return self._post_calls(replace(calls, calls=last), after, wait_seconds)
-
-    def _post_calls(self, calls: TrialCalls, after: int, wait: float) -> tuple[TrialAnswer, ...]:
-        path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait}"
-        reply = self._http.call("POST", path, encode(TrialCalls, calls))
-        return decode(tuple[TrialAnswer, ...], reply)
-
-    def put_trial_file(self, sha256: str, file: BinaryIO) -> None:
-        """Upload a file for the driver of the trial's study.
-
-        `SpecError`: the file is too large, or does not match its hash.
-        """
-        self._http.upload(f"/v1/node/trial/files/{sha256}", file)
-
-    def trial_answers(
-        self, incarnation: int, after: int, wait_seconds: float, job: str | None = None
-    ) -> tuple[TrialAnswer, ...]:
-        """Return answers to calls with numbers above `after` (long poll).
-
-        The result is empty if there are none within `wait_seconds`.
-        """
-        query = (
-            f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}{_job_part(job)}"
-        )
-        return self._http.get(tuple[TrialAnswer, ...], f"/v1/node/trial/answers?{query}")
-
-    def append_log(self, offset: int, text: bytes, job: str | None = None) -> int:
-        """Send log text that starts at `offset`; return the length of the controller's copy."""
-        path = f"/v1/node/logs?offset={offset}{_job_part(job)}"
-        reply = self._http.call("POST", path, text, "application/octet-stream")
-        return decode(int, reply)
-
-
 def _query(**parameters: object) -> str:
     """Return the query of an address, without the parameters that are None."""
     given = {name: value for name, value in parameters.items() if value is not None}
     return f"?{urlencode(given, doseq=True)}" if given else ""
-
-
-def _job_part(job: str | None) -> str:
-    """Return the query parameter of a job; empty if `job` is None."""
-    return "" if job is None else f"&job={job}"

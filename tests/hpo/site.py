@@ -13,8 +13,9 @@ from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.domain.trial import TrialCall
-from autoscaler.wire.client import NodeClient, StudyClient
+from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
+from autoscaler.wire.node_client import NodeClient
 from autoscaler.wire.study_messages import TrialCalls
 from hpo.driver.driver import Driver
 from hpo.worker.process import run_trial

@@ -10,8 +10,8 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.outbox import Outbox, Standing
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import NodeReply, NodeReport, Wanted
+from autoscaler.wire.node_client import NodeClient
 from tests.node.test_outbox import FAILURE
 
 REPLY = NodeReply(Wanted.RUN, attempt=1, start_seconds=None, devices_used=1, drain_seconds=90.0)

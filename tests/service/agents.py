@@ -10,8 +10,8 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.report import TrainingReport
 from autoscaler.spec.bundle import pack
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest, NodeReport
+from autoscaler.wire.node_client import NodeClient
 from tests.service.conftest import Api
 
 SPEC = JobSpec("job", ("python", "train.py"), instances=InstanceBounds(maximum=2))

@@ -38,7 +38,8 @@ from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.events import Changes
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
-from autoscaler.wire.client import Client, NodeClient
+from autoscaler.wire.client import Client
+from autoscaler.wire.node_client import NodeClient
 from providers.identity import IdentityVerifier
 from providers.storage import JobStorage
 from tests.controller.world import World

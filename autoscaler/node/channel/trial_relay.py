@@ -15,9 +15,9 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, NotAllowed, SpecError
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.state import Start
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.messages import Assignment
+from autoscaler.wire.node_client import NodeClient
 from autoscaler.wire.study_messages import TrialCalls
 
 _log = logging.getLogger(__name__)

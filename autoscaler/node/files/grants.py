@@ -19,7 +19,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Meter, granted
-from autoscaler.wire.client import NodeClient
+from autoscaler.wire.node_client import NodeClient
 
 _log = logging.getLogger(__name__)
 

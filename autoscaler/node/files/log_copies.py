@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from autoscaler.domain.storage import log_folder, log_part_name
 from autoscaler.node.files.grants import Grants
 from autoscaler.objects import Objects, open_grant
-from autoscaler.wire.client import NodeClient
+from autoscaler.wire.node_client import NodeClient
 
 _STORAGE_TIMEOUT_SECONDS: Final = 2.0  # blocks heartbeats
 _PART_SECONDS: Final = 5.0

@@ -32,8 +32,8 @@ from autoscaler.node.shims.shim import ShimOrder
 from autoscaler.node.state import Prepared
 from autoscaler.objects import granted, open_grant
 from autoscaler.spec.bundle import unpack
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import Assignment
+from autoscaler.wire.node_client import NodeClient
 
 _log = logging.getLogger(__name__)
 

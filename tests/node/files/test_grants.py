@@ -14,7 +14,7 @@ from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.node.files.grants import Grants
 from autoscaler.objects import granted
-from autoscaler.wire.client import NodeClient
+from autoscaler.wire.node_client import NodeClient
 
 JOBS_USER = 20_007
 HOUR_SECONDS = 3600.0

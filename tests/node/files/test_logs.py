@@ -9,7 +9,7 @@ import pytest
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.errors import Unavailable
 from autoscaler.node.files.logs import LogShipping, last_lines, write_line
-from autoscaler.wire.client import NodeClient
+from autoscaler.wire.node_client import NodeClient
 from tests.fakes.connections import Answering
 
 

@@ -20,7 +20,7 @@ from autoscaler.node.instance import Instance
 from autoscaler.node.restarts.command import Command
 from autoscaler.node.restarts.saver import CommandEnd
 from autoscaler.node.state import AgentState, Prepared, Start
-from autoscaler.wire.client import NodeClient
+from autoscaler.wire.node_client import NodeClient
 from providers.metadata import InstanceMetadata
 from tests.builders.waiting import wait_until
 from tests.node.controller import FakeController

@@ -10,8 +10,8 @@ from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.service.access.authentication import Authentication
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest
+from autoscaler.wire.node_client import NodeClient
 from tests.service.agents import SPEC, joined, launched, node_report
 from tests.service.conftest import Api
 from tests.service.jobs.test_resume import give_back

@@ -20,8 +20,8 @@ from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, SecretReference
 from autoscaler.domain.report import Failure, MembershipPause, StepObservation
 from autoscaler.domain.transfer import Transfer, TransferCount
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest, Wanted
+from autoscaler.wire.node_client import NodeClient
 from tests.controller.cloud import offer
 from tests.service.agents import SPEC, joined, launched, node_report, packed, training_report
 from tests.service.conftest import Api

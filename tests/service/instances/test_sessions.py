@@ -11,8 +11,8 @@ from autoscaler.controller.observe.snapshots import job_snapshot
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.report import Ending
-from autoscaler.wire.client import NodeClient
 from autoscaler.wire.messages import JoinRequest
+from autoscaler.wire.node_client import NodeClient
 from tests.service.agents import SPEC, joined, node_report, training_report
 from tests.service.conftest import Api
 

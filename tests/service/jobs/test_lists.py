@@ -12,6 +12,7 @@ from autoscaler.domain.access import Role
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import JobPhase
 from autoscaler.wire.access_messages import InvitationRequest
+from autoscaler.wire.client import JobList
 from tests.service.agents import SPEC, joined
 from tests.service.conftest import TOKEN, Api
 
@@ -31,18 +32,24 @@ def test_pages_have_every_job_once(api: Api) -> None:
         ("oldest", ["text", "digits", "words"]),
         ("name", ["digits", "text", "words"]),
     ):
-        first = api.client.job_page(limit=2, order=order)
-        second = api.client.job_page(first.cursor, limit=2, order=order)
+        first = api.client.job_page(JobList(limit=2, order=order))
+        second = api.client.job_page(JobList(limit=2, order=order), first.cursor)
         assert [job.id for job in (*first.items, *second.items)] == ids
         assert (len(first.items), second.cursor) == (2, None)
     assert [job.id for job in api.client.jobs()] == ["words", "digits", "text"]
     assert [job.id for job in api.client.jobs(include_ended=False)] == ["words", "text"]
-    failed = api.client.job_page(phases=[JobPhase.FAILED, JobPhase.STOPPED])
+    failed = api.client.job_page(JobList(phases=(JobPhase.FAILED, JobPhase.STOPPED)))
     assert [job.id for job in failed.items] == ["digits"]
-    assert api.client.job_page(phases=[JobPhase.FAILED], include_ended=False).items == ()
-    assert [job.id for job in api.client.job_page(text="ORD").items] == ["words"]
-    assert [job.id for job in api.client.job_page(person="owner", limit=1).items] == ["words"]
-    assert api.client.job_page(team="nlp").items == api.client.job_page(study="s").items == ()
+    assert api.client.job_page(JobList(False, (JobPhase.FAILED,))).items == ()
+    assert [job.id for job in api.client.job_page(JobList(text="ORD")).items] == ["words"]
+    assert [job.id for job in api.client.job_page(JobList(person="owner", limit=1)).items] == [
+        "words"
+    ]
+    assert (
+        api.client.job_page(JobList(team="nlp")).items
+        == api.client.job_page(JobList(study="s")).items
+        == ()
+    )
 
 
 def test_a_client_that_knows_no_pages_gets_the_whole_list(api: Api) -> None:
@@ -109,7 +116,7 @@ def test_a_bad_filter_is_refused_by_name(api: Api, query: str, field: str) -> No
 
 def test_the_client_says_which_argument_is_wrong(api: Api) -> None:
     with pytest.raises(SpecError, match="cursor of this list"):
-        api.client.job_page("x")
+        api.client.job_page(JobList(), "x")
 
 
 def test_rows_of_a_page_are_the_views_of_the_jobs(api: Api) -> None:
