@@ -58,7 +58,10 @@ def trial_ending(instances: Iterable[HeldInstance]) -> TrialEnding | None:
 
 
 def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
-    """Return the end of a job that a replica has completed; `instances` are all it ever had."""
+    """Return the end of a job that a replica has completed, or of a trial that has ended.
+
+    `instances` are all it ever had.
+    """
     all_instances = tuple(instances)
     ends = ((held.trial_ending, held.trial_cause) for held in all_instances)
     ending, cause = next((end for end in ends if end[0] is not None), (None, None))
@@ -68,6 +71,8 @@ def end_of(job: JobRecord, instances: Iterable[HeldInstance]) -> JobEnd:
         case TrialEnding.PRUNED:
             return JobEnd(JobPhase.STOPPED, "pruned", cause or "its trial was pruned")
     completed = tuple(held for held in all_instances if held.completed_seconds is not None)
+    if ending is TrialEnding.COMPLETE and not completed:
+        return JobEnd(JobPhase.FINISHED, "finished", "its trial is complete")
     return JobEnd(JobPhase.FINISHED, *_script_end(job, completed))
 
 

@@ -15,6 +15,7 @@ from autoscaler.controller.act.job_end import (
     end_of,
     has_done_its_part,
     is_over,
+    trial_ending,
 )
 from autoscaler.controller.act.job_failures import JobFailures
 from autoscaler.controller.act.restarts import Restarts
@@ -152,14 +153,18 @@ class JobLifecycle:
     ) -> None:
         """End a job that one replica has completed, once no other replica trains.
 
-        Other replicas have at most `completion_seconds`.
+        Other replicas have at most `completion_seconds`. A trial of a known end whose instances
+        are lost before one reports so has ended, too: no other instance is bought for it.
         """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
         completed = _completed(all_instances)
-        if not completed:
+        has_lost_end = not instances and trial_ending(all_instances) is not None
+        if not completed and not has_lost_end:
             return
-        first_seconds = min(held.completed_seconds or 0.0 for held in completed)
+        first_seconds = min(
+            (held.completed_seconds or 0.0 for held in completed), default=now_seconds
+        )
         busy = [
             held
             for held in instances

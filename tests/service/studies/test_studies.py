@@ -121,6 +121,31 @@ def test_the_job_of_a_trial_ends_as_the_trial_did(
     assert node.heartbeat(report).wanted is Wanted.DRAIN
 
 
+@pytest.mark.parametrize(
+    ("ending", "phase"),
+    [
+        (TrialEnding.COMPLETE, JobPhase.FINISHED),
+        (TrialEnding.PRUNED, JobPhase.STOPPED),
+        (TrialEnding.FAILED, JobPhase.FAILED),
+    ],
+)
+def test_a_trial_whose_instance_is_lost_after_its_end_has_ended(
+    api: Api, ending: TrialEnding, phase: JobPhase
+) -> None:
+    """The worker has not exited when its instance is lost, so no agent reports the end."""
+    ours, (held, node) = driver(api), joined(api, TRIAL)
+    ours.state(StudyStatement("ada", StudyTerms(to_begin=0)))
+    node.heartbeat(node_report(held))
+    api.world.tick(1, agents=False)
+    ours.answer(StudyAnswers("ada", (), (TrialEnd(held.job, ending),)))
+    cloud_id = api.world.store.instances.get(held.id).cloud_id
+    assert cloud_id is not None
+    api.world.cloud.lose(cloud_id)
+    api.world.tick(3, agents=False)
+    job = api.client.job(held.job)
+    assert (job.phase, job.instances) == (phase, ())
+
+
 def test_a_trial_that_is_pruned_while_it_holds_nothing_stops_with_that_reason(api: Api) -> None:
     ours, job = driver(api), api.client.submit(TRIAL).id
     end = TrialEnd(job, TrialEnding.PRUNED, "pruned at step 3")
