@@ -16,7 +16,7 @@ from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, reclaim, unfreeze
-from autoscaler.cli.foresight.commands import curve, what_if
+from autoscaler.cli.foresight.commands import curve, history, what_if
 from autoscaler.cli.init.options import init
 from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
@@ -342,6 +342,7 @@ def offers(
 
 app.command()(resume)
 app.command()(curve)
+app.command()(history)
 app.command("what-if")(what_if)
 app.command()(drain)
 app.command()(login)

@@ -135,6 +135,23 @@ class TrainingReport:
     memory: tuple[MemoryPeak, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ReportSample:
+    """Numbers of one report, which arrived at `at_seconds`, for series over time.
+
+    `batch` is the total batch in examples, `goodput` the measured one. `loss` is the metric of
+    that name. None: not reported, or not finite.
+    """
+
+    at_seconds: float
+    progress_examples: float
+    batch: int
+    learning_rate: float | None = None
+    goodput: float | None = None
+    noise_examples: float | None = None
+    loss: float | None = None
+
+
 MOST_REASON_LETTERS: Final = 200
 CONSEQUENCE: Final = "consequence"
 """Kind of the event that says what follows from a failure."""

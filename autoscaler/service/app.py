@@ -31,6 +31,7 @@ from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
@@ -120,8 +121,9 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
             await run_in_threadpool(authentication.require_known, path, presented)
 
     app.include_router(_jobs(dependencies))
-    app.include_router(outlooks_router(dependencies.outlooks, dependencies.store))
     app.include_router(_listed(dependencies))
+    histories = Histories(dependencies.store, dependencies.clock)
+    app.include_router(outlooks_router(dependencies.outlooks, histories, dependencies.store))
     app.include_router(results_router(dependencies.results))
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))

@@ -43,7 +43,13 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
-from autoscaler.wire.outlook_messages import CurveView, Hypothesis, OutlookView, WhatIfView
+from autoscaler.wire.outlook_messages import (
+    CurveView,
+    HistoryView,
+    Hypothesis,
+    OutlookView,
+    WhatIfView,
+)
 from autoscaler.wire.plan_messages import PlanView
 from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (
@@ -184,6 +190,11 @@ class Client:
     def curve(self, name: str) -> CurveView:
         """Return the predicted goodput of a job for each offer and size. `UnknownJob`."""
         return self._http.get_printable(CurveView, f"/v1/jobs/{name}/curve")
+
+    def history(self, name: str, since_seconds: float = 0.0, points: int = 300) -> HistoryView:
+        """Return series of a job over time. `UnknownJob`."""
+        path = f"/v1/jobs/{name}/history?since_seconds={since_seconds!r}&points={points}"
+        return self._http.get_printable(HistoryView, path)
 
     def outlook(self, name: str) -> OutlookView:
         """Return the predicted finish and cost of a job. `UnknownJob`."""

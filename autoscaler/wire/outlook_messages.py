@@ -1,7 +1,8 @@
-"""Messages of the HTTP API about predictions for a submitted job: curve, outlook and what-if."""
+"""Messages of the HTTP API about a submitted job's past and future: history, curve, outlook."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
@@ -175,3 +176,40 @@ class WhatIfView:
     maximum: int
     present: OutlookView
     assumed: OutlookView
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """Series of a job on one axis of evenly spaced `times`, one value for each.
+
+    None: no report arrived since the time before, or it lacks the number.
+
+    Attributes:
+        job: id of the job.
+        times: since the Unix epoch; the last is now, or the job's end.
+        instances: number of held instances by offer.
+        devices: devices in use on all instances.
+        usd_per_hour: price of all held instances.
+        spent_usd: cost so far; `JobView.spent_usd` has the exact sum.
+        progress_examples: useful examples done.
+        batch: total batch in examples.
+        noise_examples: noise scale in examples.
+        learning_rate: learning rate.
+        loss: the metric that the script reports as `loss`.
+        goodput: measured useful examples per second.
+        decisions: decisions since the first time, the earliest first.
+    """
+
+    job: str
+    times: tuple[float, ...]
+    instances: Mapping[str, tuple[int, ...]]
+    devices: tuple[int, ...]
+    usd_per_hour: tuple[float, ...]
+    spent_usd: tuple[float, ...]
+    progress_examples: tuple[float | None, ...]
+    batch: tuple[int | None, ...]
+    noise_examples: tuple[float | None, ...]
+    learning_rate: tuple[float | None, ...]
+    loss: tuple[float | None, ...]
+    goodput: tuple[float | None, ...]
+    decisions: tuple[DecisionView, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from autoscaler.domain.errors import Conflict, UnknownInstance, UnknownJob
 from autoscaler.domain.job import InstanceBounds, JobPhase, StopReason
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.report import Failure, FailureCategory, ReportOrigin
+from autoscaler.store.records import samples
 from autoscaler.store.repositories.reports import FailureRecord
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
@@ -226,6 +228,34 @@ class ReportsConformance:
         (observation,) = store.measurements.observations("digits")
         assert observation.steps == 100
         assert store.measurements.durations("digits")[None, "join pause"].count == 1
+
+    def test_reports_are_sampled_over_time(self, store: Store) -> None:
+        origin = self._origin(store)
+        assert store.reports.samples("digits") == ()
+        for turn in range(4):
+            late = report(100 + turn, metrics={"loss": 1.0 / (1 + turn)}, goodput_measured=50.0)
+            store.reports.add("digits", late, origin, NOW + 0.5 * turn)
+        store.reports.add("digits", report(50), origin, NOW + 9)
+        first, second = store.reports.samples("digits")
+        assert (first.at_seconds, second.at_seconds) == (NOW, NOW + 1.0)
+        assert (second.progress_examples, second.batch, second.loss) == (64.0 * 102, 64, 1.0 / 3)
+        assert (second.goodput, second.learning_rate) == (50.0, 1e-3)
+        assert second.noise_examples == pytest.approx(report().noise.examples)  # type: ignore[union-attr]
+        store.reports.add("digits", report(200), origin, NOW + 2)
+        unknown = store.reports.samples("digits")[-1]
+        assert (unknown.goodput, unknown.loss) == (None, None)
+
+    def test_a_long_run_has_a_bounded_number_of_samples(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(samples, "MOST_SAMPLES", 8)
+        origin = self._origin(store)
+        for turn in range(40):
+            store.reports.add("digits", report(turn), origin, NOW + turn)
+        times = [sample.at_seconds - NOW for sample in store.reports.samples("digits")]
+        assert 4 <= len(times) <= 8
+        assert times[0] == 0.0 and times[-1] >= 32.0
+        assert max(later - earlier for earlier, later in pairwise(times)) <= 8.0
 
     def test_a_failure_is_kept_once(self, store: Store) -> None:
         add_job(store)

@@ -55,11 +55,13 @@ ADDED_COLUMNS = {
     "0011": ("jobs.observations_revision",),
     "0012": ("jobs.stop_reason",),
     "0015": ("jobs.person", "jobs.team", "jobs.study"),
+    "0016": ("jobs.sampled_seconds", "jobs.sample_spacing_seconds", "jobs.sample_count"),
 }
 
 
 # Statements that undo other changes of a version.
 UNDONE = {
+    "0016": ("DROP TABLE samples",),
     "0015": tuple(f"DROP INDEX ix_jobs_{name}" for name in ("phase", "person", "team", "study")),
     "0014": ("DROP TABLE leadership",),
     "0013": (

@@ -1,4 +1,4 @@
-"""Commands `castor curve` and `castor what-if`. They import their tables when called."""
+"""Commands `castor curve`, `history` and `what-if`. They import their tables when called."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ Deadline = Annotated[str | None, Option(help="Deadline, as 4h or 2026-12-01T08:0
 Budget = Annotated[str | None, Option(help="Budget of the whole job in US dollars, as 20.")]
 Most = Annotated[int | None, Option("--max", help="Most instances.", min=1)]
 
+Points = Annotated[int, Option(help="Number of rows.", min=2, max=2000)]
+Since = Annotated[str | None, Option(help="Age of the first row, as 2h; default: submission.")]
+
 
 def curve(job: JobName, as_json: Json = False) -> None:
     """Print the predicted goodput of a job on each offer and size, with prices.
@@ -36,6 +39,27 @@ def curve(job: JobName, as_json: Json = False) -> None:
         print_json(CurveView, view)
     else:
         print_curve(view)
+
+
+def history(
+    job: JobName,
+    points: Points = 20,
+    since: Since = None,
+    as_json: Json = False,
+) -> None:
+    """Print how size, batch, goodput, loss and cost of a job changed over time."""
+    from autoscaler.cli.foresight.tables import first_moment, print_history
+    from autoscaler.cli.output import print_json
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
+    from autoscaler.wire.outlook_messages import HistoryView
+
+    first_seconds = first_moment(since, SystemClock().now())
+    view = connect().history(job, first_seconds, points)
+    if as_json:
+        print_json(HistoryView, view)
+    else:
+        print_history(view)
 
 
 def what_if(

@@ -1,4 +1,4 @@
-"""Tables of predictions for a submitted job, and the parser of its assumed objective."""
+"""Tables of a job's history and predictions, and the parser of its assumed objective."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autoscaler.cli.live import print_whole
-from autoscaler.cli.tables import money, number, words_table
+from autoscaler.cli.tables import clock_time, money, number, words_table
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import SpecError
 from autoscaler.spec.objective_text import describe_objective
-from autoscaler.spec.quantities import format_duration, parse_moment, parse_money
+from autoscaler.spec.quantities import (
+    format_duration,
+    parse_duration,
+    parse_moment,
+    parse_money,
+)
 from autoscaler.wire.outlook_messages import (
     CurvePointView,
     CurveView,
+    HistoryView,
     Hypothesis,
     OutlookView,
     QuantilesView,
@@ -100,6 +106,40 @@ def _marks(
     if not point.available:
         marks.append("not available now")
     return marks
+
+
+def first_moment(age: str | None, now_seconds: float) -> float:
+    """Return the time that is `age` ago, since the Unix epoch; 0 without an age.
+
+    Raises:
+        SpecError: the age can't be parsed.
+    """
+    age_seconds = _parsed(age, "--since", parse_duration)
+    return 0.0 if age_seconds is None else max(now_seconds - age_seconds, 0.0)
+
+
+def print_history(view: HistoryView) -> None:
+    """Print a row for each point of time."""
+    right = ("useful\nexamples/s", "batch", "noise\nscale", "rate", "loss", "price", "spent")
+    table = words_table("time", "instances", *right, wraps=("instances",), right=right)
+    for index, at_seconds in enumerate(view.times):
+        held = [
+            f"{counts[index]} x {offer}"
+            for offer, counts in view.instances.items()
+            if counts[index]
+        ]
+        table.add_row(
+            clock_time(at_seconds),
+            ", ".join(held) or "-",
+            number(view.goodput[index]),
+            number(view.batch[index]),
+            number(view.noise_examples[index]),
+            number(view.learning_rate[index]),
+            number(view.loss[index]),
+            f"{money(view.usd_per_hour[index])}/h",
+            money(view.spent_usd[index]),
+        )
+    print_whole(Group(Text(view.job, style="bold"), table))
 
 
 def print_what_if(view: WhatIfView) -> None:

@@ -1,26 +1,44 @@
-"""Routes of predictions for submitted jobs."""
+"""Routes of a submitted job's history and predictions."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.job_names import meant_job
+from autoscaler.domain.rules import LATEST_SECONDS
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.histories import MOST_POINTS, Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.routes.bodies import Body, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
-from autoscaler.wire.outlook_messages import CurveView, Hypothesis, OutlookView, WhatIfView
+from autoscaler.wire.outlook_messages import (
+    CurveView,
+    HistoryView,
+    Hypothesis,
+    OutlookView,
+    WhatIfView,
+)
 
 
-def outlooks_router(outlooks: Outlooks, store: Store) -> APIRouter:
-    """Return the routes of curves, outlooks and hypothetical objectives."""
+def outlooks_router(outlooks: Outlooks, histories: Histories, store: Store) -> APIRouter:
+    """Return the routes of histories, curves, outlooks and hypothetical objectives."""
     router = APIRouter(prefix="/v1/jobs/{name}")
 
     def meant(name: str, requester: Requester) -> JobRecord:
         return meant_job(store.jobs.named(name), requester.identity)
+
+    @router.get("/history")
+    def history(
+        name: str,
+        since_seconds: float = Query(default=0.0, ge=0.0, le=LATEST_SECONDS),
+        points: int = Query(default=300, ge=2, le=MOST_POINTS),
+        requester: Requester = Depends(Permit(AccessAction.READ)),
+    ) -> Response:
+        view = histories.of(meant(name, requester), since_seconds, points)
+        return json_response(HistoryView, view)
 
     @router.get("/curve")
     def curve(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
+from autoscaler.domain.report import Failure, ReportOrigin, ReportSample, TrainingReport
 from autoscaler.store.memory.measurements import MemoryMeasurements
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.records.samples import SampleMark, kept, sample_of
 from autoscaler.store.repositories.reports import (
     FailureRecord,
     InstanceMark,
@@ -26,6 +27,7 @@ class MemoryReports(Reports):
         self._measurements = measurements
         self._job_marks: dict[str, JobMark] = {}
         self._instance_marks: dict[str, InstanceMark] = {}
+        self._samples: dict[str, tuple[SampleMark, list[ReportSample]]] = {}
         self._failures: dict[str, dict[tuple[str, int], Failure]] = {}
         self._failure_records: list[FailureRecord] = []
 
@@ -48,7 +50,22 @@ class MemoryReports(Reports):
             if verdict.is_latest:
                 tables.keep_job(reported(record, report, now_seconds))
                 self._job_marks[job] = JobMark(origin.attempt, origin.started_seconds)
+                self._sample(job, report, now_seconds)
             return verdict.is_latest
+
+    def _sample(self, job: str, report: TrainingReport, now_seconds: float) -> None:
+        """Keep a sample of a report if one is due; the lock is held."""
+        mark, samples = self._samples.get(job, (SampleMark(), []))
+        if not mark.is_due(now_seconds):
+            return
+        if mark.is_full:
+            mark, samples = mark.thinned(), list(kept(samples))
+        samples.append(sample_of(report, now_seconds))
+        self._samples[job] = mark.with_one_more(now_seconds), samples
+
+    def samples(self, job: str) -> tuple[ReportSample, ...]:
+        with self._tables.lock:
+            return tuple(self._samples[job][1]) if job in self._samples else ()
 
     def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
         with self._tables.lock:

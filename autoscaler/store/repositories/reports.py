@@ -10,7 +10,7 @@ from autoscaler.domain.errors import Conflict
 from autoscaler.domain.goodput import with_limit
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
-from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
+from autoscaler.domain.report import Failure, ReportOrigin, ReportSample, TrainingReport
 from autoscaler.domain.report_rules import MOST_KINDS
 
 
@@ -34,6 +34,13 @@ class Reports(ABC):
         Raises:
             UnknownJob, UnknownInstance: no such job or instance.
             Conflict: the instance does not belong to this job.
+        """
+
+    @abstractmethod
+    def samples(self, job: str) -> tuple[ReportSample, ...]:
+        """Return samples of a job's reports by time, at most `samples.MOST_SAMPLES`.
+
+        Only reports that became the latest of their job are sampled.
         """
 
     @abstractmethod

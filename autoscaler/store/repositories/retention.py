@@ -21,7 +21,7 @@ class Retention(ABC):
         """Delete some of what ended before a time; return whether a further call may find more.
 
         - Events, and plans with their decisions and inputs.
-        - Of jobs that have ended: calls of trials, failures, measurements and models.
+        - Of jobs that have ended: calls of trials, failures, measurements, samples and models.
         - Of instances that have ended: finished intents.
         - Expired tokens of instances and of logins, and expired leases of drivers.
         - Progress of trials, once no trial of their study is at work.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
-from autoscaler.domain.report import Failure, ReportOrigin, TrainingReport
+from autoscaler.domain.report import Failure, ReportOrigin, ReportSample, TrainingReport
+from autoscaler.store.records.samples import SampleMark, kept, sample_of
 from autoscaler.store.repositories.reports import (
     FailureRecord,
     InstanceMark,
@@ -24,7 +25,7 @@ from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
 from autoscaler.store.sql.jobs import job_row, keep_job
 from autoscaler.store.sql.measurements import SqlBook
-from autoscaler.store.sql.schema import FailureRow
+from autoscaler.store.sql.schema import FailureRow, JobRow, SampleRow
 
 
 class SqlReports(Reports):
@@ -55,7 +56,13 @@ class SqlReports(Reports):
                 row.take(latest)
                 row.take(JobMark(origin.attempt, origin.started_seconds))
                 keep_job(session, self._live, latest)
+                _sample(session, row, report, now_seconds)
             return verdict.is_latest
+
+    def samples(self, job: str) -> tuple[ReportSample, ...]:
+        rows = select(SampleRow).where(SampleRow.job == job).order_by(SampleRow.id)
+        with self._database.read() as session:
+            return tuple(row.to(ReportSample) for row in session.scalars(rows))
 
     def add_failure(self, job: str, failure: Failure, now_seconds: float) -> bool:
         with self._database.write() as session:
@@ -105,3 +112,30 @@ class SqlReports(Reports):
                 FailureRecord(row.job, row.at_seconds, row.failure)
                 for row in session.scalars(rows.order_by(FailureRow.id))
             )
+
+
+def _sample(session: Session, row: JobRow, report: TrainingReport, now_seconds: float) -> None:
+    """Keep a sample of a report if one is due."""
+    mark = row.to(SampleMark)
+    if not mark.is_due(now_seconds):
+        return
+    if mark.is_full:
+        mark = mark.thinned()
+        _thin(session, row.id)
+    sample = SampleRow(job=row.id)
+    sample.take(sample_of(report, now_seconds))
+    session.add(sample)
+    row.take(mark.with_one_more(now_seconds))
+
+
+def _thin(session: Session, job: str) -> None:
+    """Delete the samples of a job that a thinning does not keep."""
+    session.flush()
+    ids = session.scalars(
+        select(SampleRow.id).where(SampleRow.job == job).order_by(SampleRow.id)
+    ).all()
+    surplus = set(ids) - set(kept(ids))
+    session.execute(
+        delete(SampleRow).where(SampleRow.id.in_(surplus)),
+        execution_options={"synchronize_session": False},
+    )

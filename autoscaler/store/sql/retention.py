@@ -28,6 +28,7 @@ from autoscaler.store.sql.schema import (
     ObservationRow,
     PieceRow,
     PlanRow,
+    SampleRow,
 )
 from autoscaler.store.sql.study_schema import IncarnationRow, LeaseRow, TrialCallRow, TrialRow
 
@@ -106,6 +107,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     (IncarnationRow.job, _of_old_jobs(IncarnationRow.job)),
     (FailureRow.id, _of_old_jobs(FailureRow.id)),
     (NoiseRow.id, _of_old_jobs(NoiseRow.id)),
+    (SampleRow.id, _of_old_jobs(SampleRow.id)),
     (ObservationRow.job, _of_old_jobs(ObservationRow.job)),
     (DurationRow.job, _of_old_jobs(DurationRow.job)),
     (ModelsRow.job, _of_old_jobs(ModelsRow.job)),

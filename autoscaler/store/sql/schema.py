@@ -92,7 +92,7 @@ class JobRow(Table):
     """A job. `report_attempt` and `report_started_seconds` name the start that sent the report.
 
     `observations_revision` counts the changes of the job's observations. `person`, `team` and
-    `study` repeat those of the spec, for lists of jobs.
+    `study` repeat those of the spec, for lists of jobs. The last three columns are a `SampleMark`.
     """
 
     __tablename__ = "jobs"
@@ -119,6 +119,9 @@ class JobRow(Table):
     person: Mapped[str] = mapped_column(index=True, server_default=OWNER)
     team: Mapped[str | None] = mapped_column(index=True)
     study: Mapped[str | None] = mapped_column(index=True)
+    sampled_seconds: Mapped[float | None]
+    sample_spacing_seconds: Mapped[float] = mapped_column(server_default="1.0")
+    sample_count: Mapped[int] = mapped_column(server_default="0")
 
 
 class FailureRow(Table):
@@ -270,6 +273,23 @@ class NoiseRow(Table):
     job: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     progress_examples: Mapped[float]
     noise: Mapped[NoiseScale] = mapped_column(Document(TypeAdapter(NoiseScale)))
+
+
+class SampleRow(Table):
+    """Sample of a job's reports."""
+
+    __tablename__ = "samples"
+    __table_args__ = (Index(None, "job", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    at_seconds: Mapped[float]
+    progress_examples: Mapped[float]
+    batch: Mapped[int]
+    learning_rate: Mapped[float | None]
+    goodput: Mapped[float | None]
+    noise_examples: Mapped[float | None]
+    loss: Mapped[float | None]
 
 
 class ModelsRow(Table):

@@ -59,6 +59,16 @@ def test_another_objective_is_shown_beside_the_present_one(api: Api, castor: Cas
     assert view["objective"]["value_of_time_usd_per_hour"] == 40.0
 
 
+def test_the_history_is_a_table_over_time(api: Api, castor: Castor) -> None:
+    trains(api)
+    told = castor("history", "job", "--points", "8")
+    assert re.search(r"\d\d:\d\d:\d\d +1 x small +320 +32 +64 .*\$0.1000/h +\$0.00", told), told
+    assert told.count("\n") == 11
+    view = json.loads(castor("history", "job", "--since", "99999d", "--json"))
+    assert len(view["times"]) == 20
+    assert re.search("--since: .*soon.*", castor("history", "job", "--since", "soon"))
+
+
 def test_what_is_not_known_is_said(api: Api, castor: Castor) -> None:
     api.client.submit(SPEC)
     assert castor("curve", "job") == "job: no curve: no throughput model is fitted yet\n"

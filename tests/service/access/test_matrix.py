@@ -48,6 +48,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/jobs/{name}/forecast": EVERYONE,
     "GET /v1/jobs/{name}/curve": EVERYONE,
     "GET /v1/jobs/{name}/outlook": EVERYONE,
+    "GET /v1/jobs/{name}/history": EVERYONE,
     "POST /v1/jobs/{name}/what-if": EVERYONE,
     "POST /v1/jobs": SUBMITTERS,
     "POST /v1/plans": SUBMITTERS,

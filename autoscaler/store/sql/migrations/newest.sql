@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0015');
+INSERT INTO "alembic_version" VALUES('0016');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE jobs (
 	report TEXT,
 	reported_seconds DOUBLE,
 	report_attempt INTEGER,
-	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20), person TEXT DEFAULT 'owner' NOT NULL, team TEXT, study TEXT,
+	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20), person TEXT DEFAULT 'owner' NOT NULL, team TEXT, study TEXT, sampled_seconds DOUBLE, sample_spacing_seconds DOUBLE DEFAULT '1.0' NOT NULL, sample_count INTEGER DEFAULT '0' NOT NULL,
 	CONSTRAINT pk_jobs PRIMARY KEY (number),
 	CONSTRAINT uq_jobs_id UNIQUE (id)
 );
@@ -244,6 +244,19 @@ CREATE TABLE refusals (
 	until_seconds DOUBLE NOT NULL, reason TEXT DEFAULT '' NOT NULL,
 	CONSTRAINT pk_refusals PRIMARY KEY (offer)
 );
+CREATE TABLE samples (
+	id INTEGER NOT NULL,
+	job TEXT NOT NULL,
+	at_seconds DOUBLE NOT NULL,
+	progress_examples DOUBLE NOT NULL,
+	batch INTEGER NOT NULL,
+	learning_rate DOUBLE,
+	goodput DOUBLE,
+	noise_examples DOUBLE,
+	loss DOUBLE,
+	CONSTRAINT pk_samples PRIMARY KEY (id),
+	CONSTRAINT fk_samples_job FOREIGN KEY(job) REFERENCES jobs (id)
+);
 CREATE TABLE settings (
 	"key" TEXT NOT NULL,
 	value TEXT NOT NULL,
@@ -302,3 +315,4 @@ CREATE INDEX ix_jobs_phase ON jobs (phase);
 CREATE INDEX ix_jobs_person ON jobs (person);
 CREATE INDEX ix_jobs_team ON jobs (team);
 CREATE INDEX ix_jobs_study ON jobs (study);
+CREATE INDEX ix_samples_job_id ON samples (job, id);
