@@ -373,6 +373,7 @@ class Deployment:
             version=release,
             fleet_usd=settings.controller.fleet_usd,
             most_jobs=settings.metrics_jobs,
+            gpu_uses=self._nodes.gpu_uses,
             certificate_end_seconds=lambda: None if tls is None else certificate_end_seconds(tls),
         )
         return MetricsPage(sources)

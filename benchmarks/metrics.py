@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.loop_watch import LoopState
 from autoscaler.service.health import Health
+from autoscaler.service.instances.gpu_uses import GpuUses
 from autoscaler.telemetry.meters import Meters
 from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
 from benchmarks.ticks import QuickCloud, deployment_of
@@ -78,6 +79,7 @@ def page_of(deployment: World) -> MetricsPage:
             version="0",
             fleet_usd=None,
             most_jobs=ALL,
+            gpu_uses=GpuUses(),
         )
     )
 

@@ -17,6 +17,7 @@ from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.transfer import TransferCount
 from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.outbox import Outbox
+from autoscaler.node.script.gpu_meter import GpuMeter
 from autoscaler.wire.messages import NodeReply, NodeReport
 from autoscaler.wire.node_client import NodeClient
 
@@ -61,9 +62,11 @@ class Heartbeats:
         self.reply: NodeReply | None = None
         self.on_reply: Callable[[], None] = lambda: None
         self.count: Callable[[str | None], TransferCount | None] = lambda job: None
+        self.gpus = GpuMeter(clock)
 
     def start(self) -> None:
-        """Start the thread. Call only once."""
+        """Start the threads. Call only once."""
+        self.gpus.start()
         threading.Thread(target=self._run, name="castor-heartbeats", daemon=True).start()
 
     def urge(self) -> None:
@@ -99,7 +102,8 @@ class Heartbeats:
         longest_seconds = min(self._interval_seconds, _LONGEST_WAIT_SECONDS)
         wait_seconds = longest_seconds if has_done_its_part else 0.0
         try:
-            counted = replace(report, transfer=self.count(report.job))  # counts the log too
+            transfer = self.count(report.job)  # counts the log too
+            counted = replace(report, transfer=transfer, gpu_use=self.gpus.use())
             self.reply = self._client.heartbeat(counted, wait_seconds)
         except CastorError as error:
             if not isinstance(error, _UNANSWERED_ERRORS):

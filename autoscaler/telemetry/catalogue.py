@@ -191,6 +191,12 @@ JOB_REPORTED: Final = _job(
 )
 JOB_INSTANCES: Final = _job("castor_job_instances", "instances held")
 JOB_TRAINING: Final = _job("castor_job_training_instances", "instances that train")
+JOB_GPUS: Final = _job("castor_job_gpus", "GPUs whose agents report their use")
+JOB_GPU_SHARE: Final = _job(
+    "castor_job_gpu_utilization_ratio", "time in which a GPU computed, mean of the GPUs, 0 to 1"
+)
+JOB_GPU_MEMORY_USED: Final = _job("castor_job_gpu_memory_used_bytes", "memory in use, all GPUs")
+JOB_GPU_MEMORY: Final = _job("castor_job_gpu_memory_bytes", "memory of all GPUs")
 JOB_RATE: Final = _job("castor_job_usd_per_hour", "price of the instances held")
 JOB_SPENT: Final = _job(
     "castor_job_spent_usd", "cost so far; a gauge, since a cloud may correct it downwards"

@@ -24,6 +24,7 @@ from autoscaler.domain.spending import LedgerEntry
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
 from autoscaler.ledger.ledger import Ledger
+from autoscaler.service.instances.gpu_uses import GpuUses
 from autoscaler.store.store import Store
 from autoscaler.telemetry import catalogue
 from autoscaler.telemetry.catalogue import MetricSpec
@@ -62,8 +63,9 @@ class _Prediction:
 class JobSeries:
     """Source of the metrics of jobs. One thread at a time may use it."""
 
-    def __init__(self, store: Store, status: ControllerStatus) -> None:
+    def __init__(self, store: Store, status: ControllerStatus, gpu_uses: GpuUses) -> None:
         self._store = store
+        self._gpu_uses = gpu_uses
         self._status = status
         self._costs: dict[str, _Cost] = {}
         self._predictions: dict[str, _Prediction] = {}
@@ -93,6 +95,7 @@ class JobSeries:
             yield catalogue.JOB_BUDGET, float(objective.most_usd)
         if objective.deadline_seconds is not None:
             yield catalogue.JOB_DEADLINE, objective.deadline_seconds
+        yield from self._of_gpus(held)
         predicted = self._predicted(job, held)
         if predicted is not None:
             yield catalogue.JOB_PREDICTED_GOODPUT, predicted
@@ -105,6 +108,18 @@ class JobSeries:
             yield catalogue.JOB_REMAINING, remaining_seconds
             to_come_usd = cost.usd_per_hour * remaining_seconds / _SECONDS_PER_HOUR
             yield catalogue.JOB_PREDICTED_COST, spent_usd + to_come_usd
+
+    def _of_gpus(self, held: Sequence[HeldInstance]) -> Iterator[Series]:
+        """Yield the use of the GPUs of some instances, if an agent has reported it."""
+        reported = (self._gpu_uses.of(instance.id) for instance in held)
+        uses = [use for use in reported if use is not None]
+        gpus = sum(use.gpus for use in uses)
+        if not gpus:
+            return
+        yield catalogue.JOB_GPUS, gpus
+        yield catalogue.JOB_GPU_SHARE, sum(use.mean_share * use.gpus for use in uses) / gpus
+        yield catalogue.JOB_GPU_MEMORY_USED, sum(use.memory_used_bytes for use in uses)
+        yield catalogue.JOB_GPU_MEMORY, sum(use.memory_bytes for use in uses)
 
     def _cost(self, job: str, now_seconds: float) -> _Cost:
         """Return the cost of a job; its ledger is summed after a change, and at times."""

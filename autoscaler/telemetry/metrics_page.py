@@ -25,6 +25,7 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.instance import HeldInstance, InstancePhase, by_job
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.service.health import Health
+from autoscaler.service.instances.gpu_uses import GpuUses
 from autoscaler.store.store import Store
 from autoscaler.telemetry import catalogue
 from autoscaler.telemetry.catalogue import MetricKind, MetricSpec
@@ -54,6 +55,7 @@ class MetricSources:
     version: str
     fleet_usd: Decimal | None
     most_jobs: int
+    gpu_uses: GpuUses
     certificate_end_seconds: Callable[[], float | None] = lambda: None
 
 
@@ -62,7 +64,7 @@ class MetricsPage:
 
     def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
-        self._jobs = JobSeries(sources.store, sources.status)
+        self._jobs = JobSeries(sources.store, sources.status, sources.gpu_uses)
         self._computing = threading.Lock()
         self._texts: dict[str, tuple[float, bytes]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
@@ -109,7 +111,9 @@ class MetricsPage:
     def _add_jobs(self, families: Families) -> None:
         sources = self._sources
         jobs, now_seconds = sources.store.jobs.alive(), sources.clock.now()
-        grouped = by_job(sources.store.instances.alive())
+        alive = sources.store.instances.alive()
+        grouped = by_job(alive)
+        sources.gpu_uses.keep({held.id for held in alive})
         for phase, count in Counter(job.phase.value for job in jobs).items():
             _add(families, catalogue.JOBS, count, {"phase": phase})
         shown = jobs[: sources.most_jobs]

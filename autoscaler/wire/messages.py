@@ -19,6 +19,7 @@ from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.gang import GangPlace
 from autoscaler.domain.goodput import StepParameters
+from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
@@ -346,6 +347,7 @@ class NodeReport:
     started the script last, 0 for none; `is_generation_over`: the script failed or left there, so
     that the whole gang must start again. `saved` names the newest checkpoint of that start of a
     restartable job; None without one. `activity` is that of a script without a step for a while.
+    `gpu_use` is that of all GPUs of the instance; None where they can't be asked.
     """
 
     instance: str
@@ -369,6 +371,7 @@ class NodeReport:
     is_generation_over: bool = False
     saved: str | None = None
     activity: Activity | None = None
+    gpu_use: GpuUse | None = None
 
 
 class Wanted(StrEnum):

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from autoscaler.domain.activity import require_activity
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.gang import MOST_GENERATIONS, require_address
+from autoscaler.domain.gpu_use import require_gpu_use
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.report_rules import Refusals, sound_failure, sound_report
 from autoscaler.domain.rules import LATEST_SECONDS, require_count, require_number
@@ -114,8 +115,12 @@ def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
     activity = report.activity
     if activity is not None and not refusals.allows(require_activity, activity):
         activity = None
+    use = report.gpu_use
+    if use is not None and not refusals.allows(require_gpu_use, use):
+        use = None
     return replace(
         report,
+        gpu_use=use,
         activity=activity,
         rendezvous=address,
         generation=generation,

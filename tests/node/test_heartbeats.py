@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import cast
 
 from autoscaler.clock import SystemClock, VirtualClock
+from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.heartbeats import Heartbeats
 from autoscaler.node.outbox import Outbox, Standing
+from autoscaler.node.script.gpu_meter import GpuMeter
 from autoscaler.wire.messages import NodeReply, NodeReport, Wanted
 from autoscaler.wire.node_client import NodeClient
 from tests.node.test_outbox import FAILURE
@@ -57,6 +59,23 @@ def test_nothing_silences_them_and_no_failure_is_lost(tmp_path: Path) -> None:
     assert heartbeats.reply == REPLY
     assert connection.heard[0].failure == FAILURE
     assert not outbox.holds_failure
+
+
+def test_they_carry_the_use_of_the_gpus(tmp_path: Path) -> None:
+    clock, connection = VirtualClock(), Connection()
+    connection.tried = 1
+    outbox = Outbox("job-0")
+    outbox.stand(Standing(InstancePhase.TRAINING, attempt=1, devices_used=1))
+    logs = LogShipping(tmp_path / "job.log", connection, clock, "job")
+    client = cast(NodeClient, connection)
+    heartbeats = Heartbeats(client, outbox, logs, tmp_path / "answered", 600.0, clock)
+    heartbeats._send_report()
+    use = GpuUse(1, 0.5, 0.5, 10, 80)
+    heartbeats.gpus = GpuMeter(clock, lambda: use)
+    heartbeats.gpus.look()
+    assert not outbox.has_news
+    heartbeats._send_report()
+    assert [report.gpu_use for report in connection.heard] == [None, use]
 
 
 def test_the_controller_says_when_the_next_one_is_due(tmp_path: Path) -> None:

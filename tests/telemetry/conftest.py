@@ -13,6 +13,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import ReportOrigin, TrainingReport
 from autoscaler.loop_watch import LoopState
 from autoscaler.service.health import Health
+from autoscaler.service.instances.gpu_uses import GpuUses
 from autoscaler.telemetry.meters import Meters
 from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
 from tests.controller.world import World
@@ -107,5 +108,6 @@ def scraped(tmp_path: Path) -> Scraped:
         version="1.2.3",
         fleet_usd=None,
         most_jobs=1000,
+        gpu_uses=GpuUses(),
     )
     return Scraped(world, meters, sources)

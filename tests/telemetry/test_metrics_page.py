@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.loop_watch import LoopState
 from autoscaler.service.health import Health
 from autoscaler.telemetry.meters import MeteredPolicy, MeteredProvider
@@ -53,6 +54,21 @@ def test_the_cost_of_a_job_grows_with_time_and_equals_its_ledger(scraped: Scrape
     clock.advance(700.0)
     scraped.scrape()
     assert view._costs["a"].at_seconds == clock.now()
+
+
+def test_the_use_of_gpus_is_that_of_the_jobs_instances(scraped: Scraped) -> None:
+    first = scraped.train(scraped.world.submit("a"), 2)
+    second = scraped.world.training("a")[1]
+    uses = scraped.sources.gpu_uses
+    uses.note(first.id, GpuUse(1, 0.9, 0.9, 10, 80))
+    uses.note(second.id, GpuUse(3, 0.5, 0.8, 30, 240))
+    uses.note("ended", GpuUse(1, 1.0, 1.0, 1, 1))
+    assert scraped.value("castor_job_gpu_utilization_ratio", job_id="a") == pytest.approx(0.6)
+    assert scraped.value("castor_job_gpu_memory_used_bytes", job_id="a") == 40
+    assert scraped.value("castor_job_gpu_memory_bytes", job_id="a") == 320
+    assert uses.of("ended") is None
+    uses.note(first.id, None)
+    assert scraped.value("castor_job_gpus", job_id="a") == 3
 
 
 def test_unknown_values_are_absent(scraped: Scraped) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import InsufficientCapacity
+from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.telemetry import catalogue
 from autoscaler.telemetry.catalogue import JOB_LABELS, MetricKind, MetricSpec
 from tests.conformance.store_examples import model
@@ -99,7 +100,8 @@ def test_every_alert_is_on_the_page_with_its_severity() -> None:
 
 def row_of(spec: MetricSpec) -> str:
     labels = spec.labels[3:] if spec.labels[:3] == JOB_LABELS else spec.labels
-    return f"| `{spec.name}` | {spec.kind.value} | {', '.join(labels)} | {spec.meaning} |"
+    cell = f" {', '.join(labels)} " if labels else " "
+    return f"| `{spec.name}` | {spec.kind.value} |{cell}| {spec.meaning} |"
 
 
 def test_the_page_has_the_table_of_the_catalogue() -> None:
@@ -141,6 +143,8 @@ def test_everything_in_the_catalogue_is_emitted(tmp_path: Path, scraped: Scraped
     job = world.submit("a", objective=objective())
     scraped.report(scraped.train(job))
     world.store.measurements.save_models(job, {"core": model(0.1, "core")})
+    (held,) = world.training(job)
+    scraped.sources.gpu_uses.note(held.id, GpuUse(1, 0.9, 0.9, 10, 80))
     status.shadow_prices = {"devices": 1.0}
     meters = scraped.meters
     meters.answered("GET", "/v1/jobs", 200, 0.1)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
 from autoscaler.domain.transfer import Transfer, TransferCount
@@ -15,6 +16,7 @@ from autoscaler.wire.messages import NodeReport
 from autoscaler.wire.node_reports import read_node_report
 from tests.domain.test_report_rules import REPORT
 
+USE = GpuUse(2, 0.5, 0.75, 10, 80)
 BEAT = NodeReport("job-0-1", InstancePhase.TRAINING, 1, 1, 5.0, job="job")
 FAILURE = Failure("job-0-1", 1, 1, "cause", "signature", 5, ("line",))
 WHOLE = replace(
@@ -28,6 +30,7 @@ WHOLE = replace(
     rendezvous="10.0.0.1:4000",
     generation=2,
     is_generation_over=True,
+    gpu_use=USE,
 )
 
 
@@ -58,6 +61,10 @@ def test_a_key_of_a_later_agent_is_passed_over() -> None:
         ("reclaim_seconds", {"reclaim_seconds": "soon"}),
         ("transfer.transfer", {"transfer": {"begun_seconds": 1, "transfer": {"sent_bytes": -1}}}),
         ("rendezvous", {"rendezvous": "10.0.0.1"}),
+        ("gpu_use.mean_share", {"gpu_use": {**asdict(USE), "mean_share": 1.5}}),
+        ("gpu_use.busiest_share", {"gpu_use": {**asdict(USE), "busiest_share": "NaN"}}),
+        ("gpu_use.memory_used_bytes", {"gpu_use": {**asdict(USE), "memory_used_bytes": 81}}),
+        ("gpu_use.gpus", {"gpu_use": {**asdict(USE), "gpus": 0}}),
         ("rendezvous", {"rendezvous": "10.0.0.1:70000"}),
         ("rendezvous", {"rendezvous": "a host\n:1"}),
         ("generation", {"generation": -1}),

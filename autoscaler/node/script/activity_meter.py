@@ -5,20 +5,20 @@ Nothing is measured while the script makes steps, so that a job that learns cost
 
 from __future__ import annotations
 
-import importlib
-import logging
 import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from operator import itemgetter
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
 from autoscaler.clock import Clock
 from autoscaler.domain.activity import Activity
+from autoscaler.domain.gpu_use import GpuUse
+from autoscaler.node.script.gpu_meter import gpu_use
 
 QUIET_SECONDS: Final = 60.0
 """Time without a step after which the agent reports the activity."""
@@ -26,8 +26,6 @@ _STEP_SECONDS: Final = 30.0  # steps in which reported times grow, to save repor
 _STEPS_REMEMBERED: Final = 20
 _IDLE_GPU_SHARE: Final = 0.02
 _IDLE_CORE_SHARE: Final = 0.01
-
-_log = logging.getLogger(__name__)
 
 Use = Callable[[], float | None]
 """Function that returns whether devices are in use, as a share of one device; None: unknown."""
@@ -117,9 +115,8 @@ def use_of_devices(variable: str, value: str, clock: Clock) -> Use:
     GPUs are asked by NVML, if the package nvidia-ml-py is installed. Without it, and on CPUs, the
     processes are those with an environment variable of this value.
     """
-    gpus = _gpu_shares()
-    if gpus is not None:
-        return lambda: _scaled_gpu_share(_gpu_shares())
+    if gpu_use() is not None:
+        return lambda: _scaled_gpu_share(gpu_use())
     before, began = _processor_seconds(variable, value), clock.monotonic()
 
     def use() -> float | None:
@@ -133,28 +130,11 @@ def use_of_devices(variable: str, value: str, clock: Clock) -> Use:
     return use
 
 
-def _scaled_gpu_share(shares: list[float] | None) -> float | None:
+def _scaled_gpu_share(use: GpuUse | None) -> float | None:
     """Return the use of the busiest GPU, on the scale of cores' idleness."""
-    if not shares:
+    if use is None:
         return None
-    return max(shares) * _IDLE_CORE_SHARE / _IDLE_GPU_SHARE
-
-
-def _gpu_shares() -> list[float] | None:
-    """Return the share of time in which each GPU computed lately; None without NVML."""
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-        handles = [
-            nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())
-        ]
-        return [nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0 for handle in handles]
-    except nvml.NVMLError as error:
-        _log.debug("NVML does not answer: %s", error)
-        return None
+    return use.busiest_share * _IDLE_CORE_SHARE / _IDLE_GPU_SHARE
 
 
 def _processor_seconds(variable: str, value: str) -> float:

@@ -49,6 +49,7 @@ from autoscaler.domain.storage import StorageGrant
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.identities import Identities
 from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.instances.gpu_uses import GpuUses
 from autoscaler.service.instances.world_replies import WorldReplies
 from autoscaler.service.notifier import Notifier
 from autoscaler.store.repositories.events import Event
@@ -109,6 +110,7 @@ class Nodes:
         self._identities = Identities({} if verifiers is None else verifiers)
         self._worlds = WorldReplies(store)
         self._notifier = Notifier()
+        self.gpu_uses = GpuUses()
         self._first_start = threading.Lock()
 
     def join(self, request: JoinRequest) -> JoinReply:
@@ -255,6 +257,7 @@ class Nodes:
             raise NotAllowed(f"the token of {held.id} is not valid for {report.instance}")
         now_seconds = self._clock.now()
         job = report.job or held.job
+        self.gpu_uses.note(held.id, report.gpu_use)
         facts: dict[str, str] = {}
         if report.is_done:
             facts[Fact.DONE] = str(report.attempt)

@@ -139,6 +139,7 @@ def test_gpus_are_asked_where_nvml_is_installed(monkeypatch: pytest.MonkeyPatch)
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUtilizationRates=lambda index: types.SimpleNamespace(gpu=rates[index]),
+        nvmlDeviceGetMemoryInfo=lambda index: types.SimpleNamespace(used=1 << 30, total=80 << 30),
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     use = use_of_devices("NAME", "value", SystemClock())

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from autoscaler.domain.errors import NotAllowed, SpecError, StoreError
+from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.service.instances.heartbeats import Answered, Heartbeat
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import NodeReport
@@ -54,6 +55,19 @@ def test_a_batch_whose_commit_fails_is_refused_whole_and_repeated(
     node.heartbeat(report)
     stored = api.world.store.jobs.get(held.job).report
     assert stored is not None and stored.step == 10
+
+
+def test_the_use_of_gpus_is_kept_in_memory_and_is_no_news(api: Api) -> None:
+    held, node = joined(api)
+    use = GpuUse(1, 0.5, 0.5, 10, 80)
+    node.heartbeat(node_report(held))
+    api.woken.clear()
+    node.heartbeat(node_report(held, gpu_use=use))
+    uses = api.heartbeats._nodes.gpu_uses
+    assert uses.of(held.id) == use
+    assert not api.woken.is_set()
+    node.heartbeat(node_report(held))
+    assert uses.of(held.id) is None
 
 
 def test_heartbeats_that_come_at_once_are_all_answered(api: Api) -> None:
