@@ -39,6 +39,9 @@ from autoscaler.http_server import (
 from autoscaler.lead import Lead, check_follower
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
 from autoscaler.loop_watch import LoopWatch
+from autoscaler.notifications.outbox import Notifications
+from autoscaler.notifications.targets import Target
+from autoscaler.notifications.watch import leader_notice
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
@@ -83,7 +86,7 @@ from providers.plugin import ControllerContext
 _log = logging.getLogger(__name__)
 
 _WORKERS = 8
-_END_SECONDS = 2  # limit for open requests when a controller with a parent process ends
+_END_SECONDS = 2  # limit for open requests and messages to people when a controller ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class ServeSettings:
         secret_variables: environment variables that jobs may use as secrets.
         oidc: the identity provider that people log in through; None for none.
         metrics_jobs: most jobs with series of their own in `/metrics`.
+        notify: the targets of notices to people.
     """
 
     state: Path
@@ -142,6 +146,7 @@ class ServeSettings:
     secret_variables: tuple[str, ...] = ()
     oidc: OidcSettings | None = None
     metrics_jobs: int = 1_000
+    notify: tuple[Target, ...] = ()
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -177,6 +182,10 @@ class Deployment:
         self.workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-lighthouse")
         self.controller = self._controller(policy, url)
         keep_seconds = settings.controller.keep_seconds
+        self.notifications = Notifications(
+            *(self.store, self.controller.status, settings.notify, url, clock),
+            settings.controller.fleet_usd,
+        )
         self._file_retention = FileRetention(state, self.store, keep_seconds, clock)
         self.app = self._app()
 
@@ -200,12 +209,14 @@ class Deployment:
             if not lead.wait(stopped, self.watch, self._controller_id):
                 return
             self._record_change_of_lead()
+        self.notifications.start()
         self.loop.run(stopped, lambda: lead is None or not lead.is_lost)
 
     def _record_change_of_lead(self) -> None:
         text = f"the controller at {self.url} leads the store now"
         try:
             self.store.events.add(Event(self._clock.now(), "new leader", text, None))
+            self.notifications.add(leader_notice(self.url, self._clock.now()))
         except StoreError:
             _log.exception("the change of the lead could not be recorded")
 
@@ -223,6 +234,7 @@ class Deployment:
 
     def close(self) -> None:
         """Wait for running provider calls and close the store. Instances keep running."""
+        self.notifications.stop(_END_SECONDS)
         self.call_workers.close()
         self.workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
@@ -351,6 +363,7 @@ class Deployment:
             outlooks=Outlooks(*(store, status, settings.controller.replan_seconds, self._clock)),
             metrics=self._metrics(release).text,
             changes=self._changes,
+            notifications=self.notifications,
             clock=self._clock,
         )
         return create_app(dependencies, release)

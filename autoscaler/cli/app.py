@@ -18,6 +18,7 @@ from autoscaler.cli.compare.options import compare
 from autoscaler.cli.fleet import drain, freeze, reclaim, unfreeze
 from autoscaler.cli.foresight.commands import curve, history, what_if
 from autoscaler.cli.init.options import init
+from autoscaler.cli.notifications.commands import notifications, notify
 from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
 from autoscaler.cli.plan.options import plan
@@ -350,6 +351,7 @@ app.command()(logout)
 app.command("open")(open_pages)
 app.command()(invite)
 app.command()(audit)
+app.command()(notifications)
 app.command()(freeze)
 app.command()(unfreeze)
 app.command()(reclaim)
@@ -370,6 +372,7 @@ app.add_typer(programs, name="programs")
 app.add_typer(study, name="study")
 app.add_typer(people, name="people")
 app.add_typer(token, name="token")
+app.add_typer(notify, name="notify")
 
 
 @app.command(hidden=True)

@@ -85,8 +85,9 @@ class ControllerStatus:
 
     `failed_plans` counts plans since the start that failed for some or all jobs. `solver_failures`
     counts plans made without the policy's solver because it failed, was missing or timed out.
-    `job_troubles` and `study_troubles` hold the present errors, by job id or study name.
-    `fleet_spent_usd` is the cost of all jobs, ever; None without a budget of the fleet.
+    `job_troubles` and `study_troubles` hold the present errors, by job id or study name, and
+    `in_force` the present decisions by job id. `fleet_spent_usd` is the cost of all jobs, ever;
+    None without a budget of the fleet.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -106,6 +107,7 @@ class ControllerStatus:
     job_troubles: Mapping[str, str] = field(default_factory=dict)
     alarms: Mapping[str, ModelAlarm] = field(default_factory=dict)
     stalls: Mapping[str, str] = field(default_factory=dict)
+    in_force: Mapping[str, Decision] = field(default_factory=dict)
     hands_off: str | None = None
     failed_plans: int = 0
     solver_failures: int = 0
@@ -436,6 +438,7 @@ class Controller:
         }
         self.status.alarms = self._snapshots.alarms
         self.status.stalls = self._lifecycle.stall_watch.stalls
+        self.status.in_force = self._in_force
         study_troubles = (
             f"study {name}: {text}" for name, text in self.status.study_troubles.items()
         )

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from autoscaler.domain.allocation import Allocation, Placement
+
+CHANCE_FIGURE: Final = "kept_chance"
+"""Figure of a decision: share of draws in which the job keeps its deadline and its budget."""
+LATE_FIGURE: Final = "late_seconds"
+"""Figure of a decision: seconds after its deadline at which the job ends, at its confidence."""
+NEEDED_FIGURE: Final = "needed_usd"
+"""Figure of a decision: cost of the whole job, which exceeds its budget, at its confidence."""
 
 
 class Action(StrEnum):

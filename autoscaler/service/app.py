@@ -20,6 +20,7 @@ from autoscaler.domain.job_names import meant_job
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.notifications.outbox import Notifications
 from autoscaler.service.access.authentication import NO_TOKEN, Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
@@ -43,6 +44,7 @@ from autoscaler.service.routes.bodies import Body, change_text, json_response
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.job_lists import job_lists_router
 from autoscaler.service.routes.logins import login_pages_router, logins_router
+from autoscaler.service.routes.notifications import notifications_router
 from autoscaler.service.routes.outlooks import outlooks_router
 from autoscaler.service.routes.people import (
     audit_router,
@@ -106,6 +108,7 @@ class ServiceDependencies:
     outlooks: Outlooks
     metrics: Callable[[str], tuple[bytes, str]]
     changes: Changes
+    notifications: Notifications
     clock: Clock
 
 
@@ -134,6 +137,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(login_pages_router(dependencies.logins))
     app.include_router(_metrics(dependencies))
     app.include_router(audit_router(dependencies.store))
+    app.include_router(notifications_router(dependencies.notifications))
     app.include_router(studies_router(dependencies.studies))
     app.include_router(drivers_router(dependencies.studies))
     app.include_router(study_files_router(dependencies.studies))

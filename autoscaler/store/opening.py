@@ -20,6 +20,7 @@ from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
 from autoscaler.store.sql.migration import found_version, migrate, newest_version
+from autoscaler.store.sql.notices import SqlNotices
 from autoscaler.store.sql.owners import SqlOwners
 from autoscaler.store.sql.people import SqlPeople
 from autoscaler.store.sql.programs import SqlPrograms
@@ -134,6 +135,7 @@ def _store_in(database: Database, version: str) -> Store:
         people=SqlPeople(database),
         owners=SqlOwners(database),
         audit=SqlAudit(database),
+        notices=SqlNotices(database),
         settings=SqlSettings(database),
         retention=SqlRetention(database),
         grouped=database.grouped,

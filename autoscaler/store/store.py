@@ -15,6 +15,7 @@ from autoscaler.store.repositories.jobs import Jobs
 from autoscaler.store.repositories.journal import Journal
 from autoscaler.store.repositories.ledger import LedgerLines
 from autoscaler.store.repositories.measurements import Measurements
+from autoscaler.store.repositories.notices import UserNotices
 from autoscaler.store.repositories.owners import Owners
 from autoscaler.store.repositories.people import People
 from autoscaler.store.repositories.programs import Programs
@@ -56,6 +57,7 @@ class Store:
     people: People
     owners: Owners
     audit: Audit
+    notices: UserNotices
     settings: Settings
     retention: Retention
     grouped: Callable[[], AbstractContextManager[None]]

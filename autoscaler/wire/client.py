@@ -43,6 +43,7 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
+from autoscaler.wire.notification_messages import NotificationsView, TestMessage
 from autoscaler.wire.outlook_messages import (
     CurveView,
     HistoryView,
@@ -302,6 +303,14 @@ class Client:
         below_part = "" if below is None else f"&below={below}"
         path = f"/v1/audit?since_seconds={since_seconds!r}&limit={limit}{below_part}"
         return self._http.get_printable(tuple[AuditEntry, ...], path)
+
+    def notifications(self, limit: int = 50) -> NotificationsView:
+        """Return the targets of notices, and the latest deliveries. `Forbidden`."""
+        return self._http.get_printable(NotificationsView, f"/v1/notifications?limit={limit}")
+
+    def test_notifications(self) -> TestMessage:
+        """Send a test message to each target. `Conflict`: there is none; `Forbidden`."""
+        return decode_printable(TestMessage, self._http.call("POST", "/v1/notifications/test"))
 
     def freeze(self) -> None:
         """Stop all launches and releases until `unfreeze`."""

@@ -329,7 +329,7 @@ def _connections_to(url: SplitResult, authority: str | None) -> httpcore.Connect
     """Return a pool of connections, through the proxy that the environment names for the URL."""
     context = None
     if url.scheme.lower() == "https":
-        context = _trusted() if authority is None else trusting(authority)
+        context = usual_trust() if authority is None else trusting(authority)
     return httpcore.ConnectionPool(
         ssl_context=context,
         proxy=proxy_for(url),
@@ -356,7 +356,7 @@ def trusting(authority: str) -> ssl.SSLContext:
     return context
 
 
-def _trusted() -> ssl.SSLContext:
+def usual_trust() -> ssl.SSLContext:
     """Return the trusted certificates: those of certifi, or those that the environment names."""
     file, directory = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file or directory:

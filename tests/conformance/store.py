@@ -31,6 +31,7 @@ from tests.conformance.store_instances import (
 )
 from tests.conformance.store_job_lists import JobListsConformance
 from tests.conformance.store_jobs import JobsConformance, ReportsConformance
+from tests.conformance.store_notices import NoticesConformance
 from tests.conformance.store_programs import ProgramsConformance
 from tests.conformance.store_queue import QueueConformance
 from tests.conformance.store_records import (
@@ -136,6 +137,7 @@ class StoreConformance(
     PeopleConformance,
     OwnersConformance,
     AuditConformance,
+    NoticesConformance,
     TrialsConformance,
 ):
     """Whole contract of a store."""

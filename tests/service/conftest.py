@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -16,6 +16,8 @@ from autoscaler.clock import SystemClock
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.notifications.outbox import Notifications
+from autoscaler.notifications.targets import Target
 from autoscaler.objects import Objects, always
 from autoscaler.policies.registry import create_policy
 from autoscaler.service.access.authentication import Authentication, load_key
@@ -75,6 +77,14 @@ class Api:
         """Let browsers reach the pages at an address from now on."""
         gate = AccessGate(self.authentication, self.world.store, self.world.clock)
         _Present.rooms = replace(_Present.rooms, sessions=BrowserSessions(gate, url))
+
+    def notify(self, targets: Sequence[Target]) -> Notifications:
+        """Send notices to these targets from now on; return the notifications, not started."""
+        world = self.world
+        status, clock = world.controller.status, world.clock
+        notifications = Notifications(world.store, status, targets, self.url, clock)
+        _Present.rooms = replace(_Present.rooms, notifications=notifications)
+        return notifications
 
     @property
     def client(self) -> Client:
@@ -198,6 +208,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         outlooks=Outlooks(store, status, 60.0, clock),
         metrics=lambda accept: (b"castor_leader 1\n", "text/plain"),
         changes=api.changes,
+        notifications=Notifications(store, status, (), api.url, clock),
         clock=clock,
     )
 

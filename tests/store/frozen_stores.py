@@ -20,6 +20,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.audit import AuditEntry
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.notice import NoticeKey, NoticeKind, UserNotice
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.domain.terms import StudyTerms, TrialProgress
@@ -53,6 +54,7 @@ USED_HASH: Final = "0b" * 32
 PERSON_HASH: Final = "0c" * 32
 NODE_HASH: Final = "0d" * 32
 AUDIT: Final = AuditEntry(NOW, "ada", "invitation", "operator", "stop job", "text", "running")
+NOTICE: Final = UserNotice(NoticeKey(NoticeKind.FAILED, "text"), NOW + 100, "text failed", "text")
 STUDY: Final = "sweep"
 TERMS: Final = StudyTerms(objective=Objective(budget_usd=Decimal("12.50")), to_begin=3)
 
@@ -76,6 +78,7 @@ def fill(store: Store) -> None:
     store.owners.share(OwnedKind.BUNDLE, JOIN_HASH, Owner("ada", "nlp"))
     store.tokens.put_node(NODE_HASH, NodeToken("digits-0-1", NOW, NOW + 4200))
     store.audit.add(AUDIT)
+    store.notices.add(NOTICE, ["ops"])
 
 
 def _add_training_job(store: Store) -> None:

@@ -190,6 +190,12 @@ MetricsJobs = Annotated[
         "See docs/monitoring.md.",
     ),
 ]
+Notify = Annotated[
+    Path | None,
+    Option(
+        help="File of the targets of notices: webhooks, Slack, e-mail; see docs/notifications.md."
+    ),
+]
 Parent = Annotated[int | None, Option(hidden=True)]
 
 
@@ -231,6 +237,7 @@ def serve(
     oidc_role: OidcRole = None,
     oidc_hours: OidcHours = 12.0,
     metrics_jobs: MetricsJobs = 1_000,
+    notify: Notify = None,
     parent: Parent = None,
 ) -> None:
     """Run the controller, for local cores or cloud pools.
@@ -240,7 +247,7 @@ def serve(
     from autoscaler.cli.logging_setup import log_to_stderr
     from autoscaler.cli.serve.encryption import Encryption
     from autoscaler.cli.serve.identity_provider import IdentityProvider
-    from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
+    from autoscaler.cli.serve.settings import serve_settings, targets_in, warn_without_torch
     from autoscaler.main import serve as run
     from autoscaler.wire.connection import state_directory
 
@@ -283,6 +290,7 @@ def serve(
             oidc_role,
             oidc_hours,
         ),
+        notify=targets_in(notify),
     )
     warn_without_torch(settings)
     run(settings)

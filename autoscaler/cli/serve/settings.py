@@ -20,6 +20,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_variable
 from autoscaler.main import ServeSettings
+from autoscaler.notifications.targets import Target, load_targets
 from autoscaler.service.instances.assignments import TrainingTimes
 from autoscaler.spec.fleet_file import FleetFile, load_fleet
 from autoscaler.spec.quantities import parse_duration, parse_money
@@ -110,6 +111,15 @@ def serve_settings(
         oidc=identity_provider.settings(host, public_url, tls),
         **settings,
     )
+
+
+def targets_in(file: Path | None) -> tuple[Target, ...]:
+    """Return the targets of notices of option --notify; none without a file.
+
+    Raises:
+        SpecError: the file can't be read or used.
+    """
+    return () if file is None else load_targets(file)
 
 
 def warn_without_torch(settings: ServeSettings) -> None:

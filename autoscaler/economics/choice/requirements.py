@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.offer import Purchase
+from autoscaler.domain.plan import CHANCE_FIGURE, LATE_FIGURE, NEEDED_FIGURE
 from autoscaler.domain.snapshot import JobSnapshot
 from autoscaler.economics.allocation.candidates import Candidates
 from autoscaler.economics.allocation.remaining import knows_the_end
@@ -39,6 +42,34 @@ _MARGIN_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
+class EndsOutlook:
+    """Prospect of keeping a deadline and a budget with the best plan; None: not at stake.
+
+    Attributes:
+        chance: share of draws in which both are kept.
+        late_seconds: time after the deadline at which the job ends, at the asked confidence.
+        needed_usd: cost of the whole job at the asked confidence, which exceeds the budget.
+    """
+
+    chance: float | None = None
+    late_seconds: float | None = None
+    needed_usd: float | None = None
+
+    def figures(self) -> Mapping[str, float]:
+        """Return the known and finite figures by name, for the journal."""
+        figures = {
+            CHANCE_FIGURE: self.chance,
+            LATE_FIGURE: self.late_seconds,
+            NEEDED_FIGURE: self.needed_usd,
+        }
+        return {
+            name: value
+            for name, value in figures.items()
+            if value is not None and math.isfinite(value)
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Requirement:
     """Requirements of a job's objective now.
 
@@ -48,6 +79,7 @@ class Requirement:
         note: message for the job's owner; None: nothing to report.
         stop: reason why the job must end now; None: it goes on.
         least_bid: lowest bid for limits while a deadline needs them, $ per second.
+        outlook: prospect of keeping deadline and budget.
     """
 
     value_of_time: float
@@ -55,6 +87,7 @@ class Requirement:
     note: str | None = None
     stop: str | None = None
     least_bid: float = 0.0
+    outlook: EndsOutlook = EndsOutlook()
 
 
 def requirement(
@@ -76,7 +109,8 @@ def requirement(
         return usual
     if ends.seconds is not None and ends.seconds <= 0:
         late = f"deadline missed by {duration(-ends.seconds)}"
-        return _without_deadline(job, at, supply, prices, late)
+        missed = EndsOutlook(late_seconds=-ends.seconds)
+        return _without_deadline(job, at, supply, prices, late, missed)
     if not _can_be_judged(job, at):
         return replace(
             usual,
@@ -147,10 +181,16 @@ def _staged(
             stages=stages,
             note=_describe_kept(job, ends, stages),
             least_bid=_least_bid(ends, prices),
+            outlook=EndsOutlook(chance=stages.chance),
         )
+    short = (
+        EndsOutlook(needed_usd=job.spent_usd + stages.usd) if stages.misses_usd else EndsOutlook()
+    )
     if ends.seconds is None:
-        return Requirement(0.0, note=_short_of_budget(job, stages))
-    return _without_deadline(job, at, supply, prices, _describe_missed(job, ends, stages))
+        return Requirement(0.0, note=_short_of_budget(job, stages), outlook=short)
+    missed = replace(short, late_seconds=max(stages.seconds - ends.seconds, 0.0))
+    reason = _describe_missed(job, ends, stages)
+    return _without_deadline(job, at, supply, prices, reason, missed)
 
 
 def stages_that_keep(
@@ -213,18 +253,31 @@ def _with_margin(
 
 
 def _without_deadline(
-    job: JobSnapshot, at: SwitchContext, supply: Supply, prices: PriceRange, reason: str
+    job: JobSnapshot,
+    at: SwitchContext,
+    supply: Supply,
+    prices: PriceRange,
+    reason: str,
+    outlook: EndsOutlook,
 ) -> Requirement:
     """Return the requirement of a late job: stop, keep the budget, or as the owner stated."""
     after = job.objective.after_deadline
     if after is AfterDeadline.STOP:
-        return Requirement(0.0, stop=f"{reason}, and after_deadline is stop")
+        stop = f"{reason}, and after_deadline is stop"
+        return Requirement(0.0, stop=stop, outlook=outlook)
     budget = replace(remaining_constraints(job, supply), seconds=None)
     if budget.usd is not None and _can_be_judged(job, at):
         within_budget = _staged(job, at, supply, prices, budget)
-        return replace(within_budget, note=f"{reason}; {within_budget.note}")
+        needed_usd = within_budget.outlook.needed_usd
+        return replace(
+            within_budget,
+            note=f"{reason}; {within_budget.note}",
+            outlook=replace(outlook, needed_usd=needed_usd),
+        )
     return Requirement(
-        value_of_time_when_late(job.objective, prices), note=f"{reason}, now {after.value}"
+        value_of_time_when_late(job.objective, prices),
+        note=f"{reason}, now {after.value}",
+        outlook=outlook,
     )
 
 

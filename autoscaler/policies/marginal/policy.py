@@ -188,6 +188,7 @@ def _decision(
     `figures` are those of the job's bid; those of a change are added.
     """
     job, target = facts.job, facts.target
+    figures |= facts.requirement.outlook.figures()
     change = None if facts.given is None else facts.given.change
     if change is not None:
         figures |= change.figures()

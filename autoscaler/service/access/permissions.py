@@ -63,6 +63,8 @@ class AccessAction(StrEnum):
     REVOKE_TOKEN = "revoke token"
     READ_AUDIT = "read audit"
     OPEN_BROWSER = "open browser"
+    READ_NOTIFICATIONS = "read notifications"
+    TEST_NOTIFICATIONS = "test notifications"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ RULES: Final[dict[AccessAction, Rule]] = {
     AccessAction.REVOKE_TOKEN: _TOKENS,
     AccessAction.READ_AUDIT: Rule(Role.ADMIN),
     AccessAction.OPEN_BROWSER: Rule(Role.VIEWER, is_for_services=False),
+    AccessAction.READ_NOTIFICATIONS: Rule(Role.OPERATOR),
+    AccessAction.TEST_NOTIFICATIONS: Rule(Role.OPERATOR),
 }
 
 

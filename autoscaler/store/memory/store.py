@@ -13,6 +13,7 @@ from autoscaler.store.memory.jobs import MemoryJobs
 from autoscaler.store.memory.journal import MemoryJournal
 from autoscaler.store.memory.ledger import MemoryLedgerLines
 from autoscaler.store.memory.measurements import MemoryMeasurements
+from autoscaler.store.memory.notices import MemoryNotices
 from autoscaler.store.memory.owners import MemoryOwners
 from autoscaler.store.memory.people import MemoryPeople
 from autoscaler.store.memory.programs import MemoryPrograms
@@ -55,6 +56,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
         people=MemoryPeople(tables),
         owners=MemoryOwners(tables),
         audit=MemoryAudit(tables),
+        notices=MemoryNotices(tables),
         settings=MemorySettings(tables),
         retention=MemoryRetention(journal, events),
         grouped=nullcontext,

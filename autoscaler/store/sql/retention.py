@@ -15,6 +15,7 @@ from autoscaler.store.sql.access_schema import AccessTokenRow, JoinTokenRow, Nod
 from autoscaler.store.sql.cache import after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.journal import is_unused
+from autoscaler.store.sql.notice_schema import DeliveryRow, NoticeRow
 from autoscaler.store.sql.schema import (
     DecisionRow,
     DurationRow,
@@ -102,6 +103,21 @@ _RULES: Final[tuple[Rule, ...]] = (
         ),
     ),
     _where(PieceRow.sha256, is_unused),
+    (
+        DeliveryRow.id,
+        lambda before_seconds: (
+            select(DeliveryRow.id)
+            .join(NoticeRow, NoticeRow.id == DeliveryRow.notice)
+            .where(NoticeRow.ended_seconds < before_seconds)
+        ),
+    ),
+    _where(
+        NoticeRow.id,
+        lambda before_seconds: and_(
+            NoticeRow.ended_seconds < before_seconds,
+            ~select(DeliveryRow.id).where(DeliveryRow.notice == NoticeRow.id).exists(),
+        ),
+    ),
     _where(EventRow.id, lambda before_seconds: EventRow.at_seconds < before_seconds),
     (TrialCallRow.id, _of_old_jobs(TrialCallRow.id)),
     (IncarnationRow.job, _of_old_jobs(IncarnationRow.job)),

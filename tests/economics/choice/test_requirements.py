@@ -8,6 +8,7 @@ import pytest
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
+from autoscaler.domain.plan import CHANCE_FIGURE, LATE_FIGURE, NEEDED_FIGURE
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.choice.requirements import Requirement, affordable, requirement
 from autoscaler.economics.pricing.objectives import price_range
@@ -48,6 +49,7 @@ def test_a_deadline_that_the_cheapest_keeps_bids_nothing() -> None:
     assert requirements.stages is not None
     assert requirements.value_of_time == 0.0
     assert requirements.note == "deadline in 200 s kept in 100 % of draws"
+    assert requirements.outlook.figures() == {CHANCE_FIGURE: 1.0}
     assert requirements.least_bid * 3600 == pytest.approx(4.0)
 
 
@@ -87,6 +89,7 @@ def test_out_of_reach_says_by_how_much_and_goes_on_as_stated() -> None:
     assert requirements.stages is None
     assert requirements.value_of_time * 3600 == pytest.approx(0.10)
     assert requirements.note == "deadline out of reach: 19 s late at best at 90 %, now balanced"
+    assert requirements.outlook.figures() == {LATE_FIGURE: pytest.approx(19, abs=0.5)}
     requirements = aim_of(with_deadline(15.0, after_deadline=AfterDeadline.FASTEST))
     assert requirements.value_of_time * 3600 == pytest.approx(4.0)
     requirements = aim_of(with_deadline(15.0, after_deadline=AfterDeadline.STOP))
@@ -110,6 +113,7 @@ def test_a_late_job_with_a_budget_and_nothing_to_buy_goes_on_waiting() -> None:
     job_snapshot = replace(late, held=None, trained=None)
     moment = snapshot(job_snapshot, offers=(SMALL,), unavailable=frozenset({"local-small"}))
     assert aim_of(job_snapshot, moment).note == "deadline missed by 5 min, now balanced"
+    assert aim_of(job_snapshot, moment).outlook.figures() == {LATE_FIGURE: pytest.approx(300)}
 
 
 def test_nothing_is_out_of_reach_before_it_is_measured() -> None:
@@ -144,6 +148,7 @@ def test_a_budget_that_is_too_small_goes_as_far_as_it_can() -> None:
         "budget $0.013 out of reach: $0.0133 needed at 90 %, "
         "so it is spent at the least $ per progress"
     )
+    assert requirements.outlook.figures() == {NEEDED_FIGURE: pytest.approx(0.0133, abs=5e-5)}
 
 
 def test_a_job_ends_before_its_budget_is_passed() -> None:
@@ -198,7 +203,9 @@ def test_a_deadline_within_a_budget() -> None:
         "deadline out of reach within the budget: each can be kept at 90 %, but not both; "
         "budget $0.0135 kept in 100 % of draws"
     )
+    assert requirements.outlook.figures() == {LATE_FIGURE: 0.0}
     poorer = with_deadline(60.0, budget_usd=Decimal("0.0125"))
     note = aim_of(poorer).note
     assert note is not None
+    assert aim_of(poorer).outlook.figures().keys() == {LATE_FIGURE, NEEDED_FIGURE}
     assert "so the deadline is given up" in note

@@ -84,6 +84,8 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "DELETE /v1/people/{name}/tokens/{token}": SELF,
     "GET /v1/audit": ADMINS,
     "POST /v1/browser-links": EVERYONE - {"service"},
+    "GET /v1/notifications": OPERATORS,
+    "POST /v1/notifications/test": OPERATORS,
     "GET /v1/studies/{study}": EVERYONE,
     "GET /v1/studies/{study}/stays": OWN,
     "POST /v1/studies/{study}/budget": OWN,

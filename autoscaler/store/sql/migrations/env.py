@@ -10,6 +10,7 @@ from __future__ import annotations
 from alembic import context
 
 from autoscaler.store.sql import access_schema as _access_schema  # noqa: F401  # adds tables
+from autoscaler.store.sql import notice_schema as _notice_schema  # noqa: F401  # adds tables
 from autoscaler.store.sql import study_schema as _study_schema  # noqa: F401  # adds tables
 from autoscaler.store.sql.schema import Table
 

@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0016');
+INSERT INTO "alembic_version" VALUES('0017');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -35,6 +35,18 @@ CREATE TABLE decisions (
 	decision TEXT NOT NULL,
 	CONSTRAINT pk_decisions PRIMARY KEY (id),
 	CONSTRAINT fk_decisions_plan FOREIGN KEY("plan") REFERENCES plans (id)
+);
+CREATE TABLE deliveries (
+	id INTEGER NOT NULL,
+	notice INTEGER NOT NULL,
+	target TEXT NOT NULL,
+	state VARCHAR(20) NOT NULL,
+	attempts INTEGER NOT NULL,
+	next_seconds DOUBLE NOT NULL,
+	error TEXT,
+	done_seconds DOUBLE,
+	CONSTRAINT pk_deliveries PRIMARY KEY (id),
+	CONSTRAINT fk_deliveries_notice_notices FOREIGN KEY(notice) REFERENCES notices (id)
 );
 CREATE TABLE durations (
 	job TEXT NOT NULL,
@@ -191,6 +203,15 @@ CREATE TABLE noise (
 	CONSTRAINT pk_noise PRIMARY KEY (id),
 	CONSTRAINT fk_noise_job FOREIGN KEY(job) REFERENCES jobs (id)
 );
+CREATE TABLE notices (
+	id INTEGER NOT NULL,
+	kind VARCHAR(20) NOT NULL,
+	subject TEXT NOT NULL,
+	episode INTEGER NOT NULL,
+	ended_seconds DOUBLE,
+	notice TEXT NOT NULL,
+	CONSTRAINT pk_notices PRIMARY KEY (id)
+);
 CREATE TABLE observations (
 	job TEXT NOT NULL,
 	device_kind TEXT NOT NULL,
@@ -316,3 +337,7 @@ CREATE INDEX ix_jobs_person ON jobs (person);
 CREATE INDEX ix_jobs_team ON jobs (team);
 CREATE INDEX ix_jobs_study ON jobs (study);
 CREATE INDEX ix_samples_job_id ON samples (job, id);
+CREATE UNIQUE INDEX ix_notices_kind_subject_episode ON notices (kind, subject, episode);
+CREATE INDEX ix_notices_ended_seconds ON notices (ended_seconds);
+CREATE INDEX ix_deliveries_state_target_next_seconds ON deliveries (state, target, next_seconds);
+CREATE INDEX ix_deliveries_notice ON deliveries (notice);

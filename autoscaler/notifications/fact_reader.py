@@ -1,0 +1,233 @@
+"""Reading of the facts from which notices follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final
+
+from autoscaler.controller.budgets.spending import Spending
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.predicted_goodput import remaining_seconds_of
+from autoscaler.domain.access import OWNER
+from autoscaler.domain.instance import Desired, HeldInstance, by_job
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.plan import CHANCE_FIGURE, NEEDED_FIGURE, Decision
+from autoscaler.notifications.facts import BudgetFacts, JobFacts, NoticeFacts, SilentProvider
+from autoscaler.store.repositories.owners import OwnedKind
+from autoscaler.store.repositories.reports import FailureRecord
+from autoscaler.store.store import Store
+
+OVERDUE_SECONDS: Final = 1800.0
+_BUDGET_SECONDS: Final = 60.0
+_STUDY_SECONDS_FIGURE: Final = "study_seconds"
+_STUDY_CHANCE_FIGURE: Final = "chance"
+
+MoreBudgets = Callable[[float], Sequence[BudgetFacts]]
+
+
+class FactReader:
+    """Reader of the store and of the controller's status. For one thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        status: ControllerStatus,
+        fleet_usd: Decimal | None,
+        more_budgets: MoreBudgets = lambda now_seconds: (),
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._fleet_usd = fleet_usd
+        self._more_budgets = more_budgets
+        self._spending = Spending(store)
+        self._alive: frozenset[str] | None = None
+        self._unseen: set[str] = set()
+        self._budgets: tuple[BudgetFacts, ...] = ()
+        self._budgets_seconds = float("-inf")
+
+    def forget_ended(self) -> None:
+        """Leave the jobs that have ended so far out of later facts."""
+        self._unseen.clear()
+
+    def read(self, since_seconds: float, now_seconds: float) -> NoticeFacts:
+        """Return the facts of now; jobs that ended before `since_seconds` are left out."""
+        status, alive = self._status, self._store.jobs.alive()
+        held = self._store.instances.alive()
+        with self._spending.each_ledger_once():
+            jobs = (*alive, *self._ended(alive, since_seconds))
+            job_facts = self._jobs(jobs, since_seconds, now_seconds)
+            budgets = self._budgets_now(alive, held, now_seconds)
+        return NoticeFacts(
+            now_seconds,
+            since_seconds,
+            job_facts,
+            budgets,
+            tuple(_silent(name, held, status) for name in sorted(status.silent)),
+            status.strays,
+            _overdue(held, now_seconds),
+        )
+
+    def _ended(self, alive: Sequence[JobRecord], since_seconds: float) -> list[JobRecord]:
+        """Return the jobs that ended since the last look; at the first look, since a time."""
+        ids = frozenset(job.id for job in alive)
+        if self._alive is None:
+            ended = [
+                job
+                for job in self._store.jobs.all()
+                if (job.ended_seconds or 0.0) >= since_seconds
+            ]
+            self._unseen = {job.id for job in ended}
+        else:
+            self._unseen |= self._alive - ids
+            ended = [self._store.jobs.get(job) for job in sorted(self._unseen)]
+        self._alive = ids
+        return ended
+
+    def _jobs(
+        self, jobs: Sequence[JobRecord], since_seconds: float, now_seconds: float
+    ) -> tuple[JobFacts, ...]:
+        failures = {
+            record.job: record for record in self._store.reports.recent_failures(since_seconds)
+        }
+        return tuple(self._job(job, failures.get(job.id), now_seconds) for job in jobs)
+
+    def _job(self, job: JobRecord, failure: FailureRecord | None, now_seconds: float) -> JobFacts:
+        status = self._status
+        stall = None if job.phase.is_final else status.stalls.get(job.id)
+        spent_usd = rate_usd = Decimal(0)
+        if job.phase.is_final or stall is not None:
+            spent_usd = self._spending.of_job(job.id, now_seconds)
+            rate_usd = self._spending.ledger(job.id).rate_usd_per_hour(now_seconds, job.id)
+        return JobFacts(
+            job,
+            spent_usd,
+            rate_usd,
+            failure,
+            stall,
+            status.in_force.get(job.id),
+            remaining_seconds_of(job, None),
+        )
+
+    def _budgets_now(
+        self, alive: Sequence[JobRecord], held: Sequence[HeldInstance], now_seconds: float
+    ) -> tuple[BudgetFacts, ...]:
+        """Return the budgets as they were at most a minute ago: their sums take time."""
+        if not 0.0 <= now_seconds - self._budgets_seconds < _BUDGET_SECONDS:
+            self._budgets_seconds = now_seconds
+            jobs = (self._job_budget(job, now_seconds) for job in alive)
+            self._budgets = (
+                *(budget for budget in jobs if budget is not None),
+                *self._study_budgets(alive, held, now_seconds),
+                *self._fleet_budget(alive, held, now_seconds),
+                *self._more_budgets(now_seconds),
+            )
+        return self._budgets
+
+    def _job_budget(self, job: JobRecord, now_seconds: float) -> BudgetFacts | None:
+        objective, decision = job.spec.objective, self._status.in_force.get(job.id)
+        if objective.most_usd is None or _is_kept(decision, CHANCE_FIGURE, objective.confidence):
+            return None
+        owner = job.spec.owner
+        return BudgetFacts(
+            "job",
+            job.id,
+            objective.most_usd,
+            self._spending.of_job(job.id, now_seconds),
+            self._spending.ledger(job.id).rate_usd_per_hour(now_seconds, job.id),
+            remaining_seconds_of(job, None),
+            None if decision is None else decision.figures.get(NEEDED_FIGURE),
+            job,
+            owner.person,
+            owner.team,
+        )
+
+    def _study_budgets(
+        self, alive: Sequence[JobRecord], held: Sequence[HeldInstance], now_seconds: float
+    ) -> list[BudgetFacts]:
+        """Return the budgets of studies whose plans don't keep them anyhow."""
+        studies = sorted({job.spec.study for job in alive if job.spec.study is not None})
+        self._spending.forget(studies)
+        grouped, budgets = by_job(held), []
+        for study in studies:
+            terms = self._store.studies.terms(study)
+            trials = [job for job in alive if job.spec.study == study]
+            decisions = [self._status.in_force.get(job.id) for job in trials]
+            if terms is None or (limit_usd := terms.objective.most_usd) is None:
+                continue
+            confidence = terms.objective.confidence
+            if any(_is_kept(decision, _STUDY_CHANCE_FIGURE, confidence) for decision in decisions):
+                continue
+            instances = [entry for job in trials for entry in grouped.get(job.id, ())]
+            times = [
+                decision.figures[_STUDY_SECONDS_FIGURE]
+                for decision in decisions
+                if decision is not None and _STUDY_SECONDS_FIGURE in decision.figures
+            ]
+            owners = self._store.owners.of(OwnedKind.STUDY, study)
+            budgets.append(
+                BudgetFacts(
+                    "study",
+                    study,
+                    limit_usd,
+                    self._spending.of_study(study, alive, now_seconds),
+                    _rate_usd(instances),
+                    max(times, default=None),
+                    person=owners[0].person if owners else OWNER,
+                    team=owners[0].team if owners else None,
+                )
+            )
+        return budgets
+
+    def _fleet_budget(
+        self, alive: Sequence[JobRecord], held: Sequence[HeldInstance], now_seconds: float
+    ) -> tuple[BudgetFacts, ...]:
+        """Return the budget of the deployment, with the cost of the jobs that run, if known."""
+        if self._fleet_usd is None:
+            return ()
+        grouped, spent_usd = by_job(held), self._spending.of_fleet(held, now_seconds)
+        needed_usd: Decimal | None = spent_usd
+        for job in alive:
+            rate_usd, seconds = _rate_usd(grouped.get(job.id, ())), remaining_seconds_of(job, None)
+            if rate_usd and needed_usd is not None:
+                hours = None if seconds is None else Decimal(str(seconds / 3600.0))
+                needed_usd = None if hours is None else needed_usd + rate_usd * hours
+        is_more = needed_usd is not None and needed_usd > self._fleet_usd
+        return (
+            BudgetFacts(
+                "fleet",
+                "",
+                self._fleet_usd,
+                spent_usd,
+                _rate_usd(held),
+                needed_usd=float(needed_usd) if needed_usd is not None and is_more else None,
+            ),
+        )
+
+
+def _is_kept(decision: Decision | None, figure: str, confidence: float) -> bool:
+    """Return whether plans keep the budget with the confidence that its owner asked for."""
+    chance = None if decision is None else decision.figures.get(figure)
+    return chance is not None and chance >= confidence
+
+
+def _silent(name: str, held: Sequence[HeldInstance], status: ControllerStatus) -> SilentProvider:
+    """Return what the store knows of the instances of a provider that does not list them."""
+    offers = {offer.id for offer in status.offers if offer.provider == name}
+    instances = [entry for entry in held if entry.offer in offers and entry.cloud_id is not None]
+    return SilentProvider(name, len(instances), _rate_usd(instances))
+
+
+def _overdue(held: Sequence[HeldInstance], now_seconds: float) -> dict[str, float]:
+    """Return the instances that should have ended long ago, with the seconds since their order."""
+    return {
+        entry.id: now_seconds - entry.draining_seconds
+        for entry in held
+        if entry.desired is Desired.ABSENT
+        and entry.draining_seconds is not None
+        and now_seconds - entry.draining_seconds >= OVERDUE_SECONDS
+    }
+
+
+def _rate_usd(held: Sequence[HeldInstance]) -> Decimal:
+    return sum((entry.costing_usd_per_hour for entry in held), Decimal(0))

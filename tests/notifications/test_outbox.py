@@ -1,0 +1,223 @@
+"""Notices and deliveries of a whole controller on a virtual clock."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.errors import Conflict
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.notice import DeliveryState, NoticeKind
+from autoscaler.domain.objective import Objective
+from autoscaler.notifications.delivery import (
+    GIVE_UP_SECONDS,
+    NOT_DELIVERED,
+    Letterhead,
+    TargetDeliveries,
+    after_attempt,
+)
+from autoscaler.notifications.outbox import Notifications
+from autoscaler.notifications.targets import Target
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.store import Store
+from tests.builders.waiting import wait_until
+from tests.conformance.store_examples import NOW, add_job
+from tests.conformance.store_notices import notice
+from tests.controller.world import World
+from tests.notifications.examples import ScriptedSender, refusal, sent_by, target
+
+URL = "https://castor.example.org"
+
+
+def deliveries(store: Store, clock: VirtualClock, of: Target) -> TargetDeliveries:
+    return TargetDeliveries(of, store, Letterhead("deployment", URL), clock)
+
+
+def notifications(world: World, *targets: Target) -> Notifications:
+    status = world.controller.status
+    fleet_usd = world.settings.fleet_usd
+    return Notifications(world.store, status, targets, URL, world.clock, fleet_usd)
+
+
+def texts(world: World) -> list[str]:
+    return [entry.notice.text for entry in reversed(world.store.notices.latest())]
+
+
+def kinds(world: World) -> list[NoticeKind]:
+    return [entry.notice.key.kind for entry in reversed(world.store.notices.latest())]
+
+
+def test_a_delivery_is_repeated_with_growing_pauses_until_it_is_accepted() -> None:
+    store, clock = memory_store(), VirtualClock(NOW)
+    ops = target("ops", refusal(), refusal(retry_after_seconds=60.0), None)
+    store.notices.add(notice(), ["ops"])
+    sender, stopped = deliveries(store, clock, ops), threading.Event()
+    assert sender.send_due(stopped) == 5.0
+    assert sender.send_due(stopped) == 5.0  # not due yet
+    clock.advance(5.0)
+    assert sender.send_due(stopped) == 30.0  # at least every 30 s
+    (waiting,) = store.notices.waiting("ops")
+    assert (waiting.attempts, waiting.next_seconds) == (2, NOW + 65.0)
+    assert waiting.error == "example.org answered 500"
+    clock.advance(60.0)
+    sender.send_due(stopped)
+    (done,) = store.notices.latest()
+    assert (done.state, done.attempts, done.error) == (DeliveryState.DELIVERED, 3, None)
+    (sent,) = sent_by(ops)
+    assert sent.id == notice().id("deployment")
+    assert sent.link == f"{URL}/jobs/digits"
+
+
+def test_pauses_grow_to_an_hour_and_end_after_a_day() -> None:
+    store = memory_store()
+    store.notices.add(notice(), ["ops"])
+    (delivery,) = store.notices.waiting("ops")
+    pauses, now_seconds = [], NOW
+    while delivery.state is DeliveryState.WAITING:
+        delivery = after_attempt(delivery, refusal(), now_seconds)
+        pauses.append(delivery.next_seconds - now_seconds)
+        now_seconds = delivery.next_seconds
+    assert pauses[:4] == [5.0, 10.0, 20.0, 40.0]
+    assert set(pauses[10:]) == {3600.0}
+    assert delivery.state is DeliveryState.GIVEN_UP
+    assert now_seconds - NOW > GIVE_UP_SECONDS
+
+
+def test_a_final_refusal_and_a_faulty_plug_in_are_recorded() -> None:
+    store, clock = memory_store(), VirtualClock(NOW)
+    add_job(store)
+    gone, broken = target("gone", refusal(is_final=True)), target("broken", ValueError("oh"))
+    store.notices.add(notice(), ["gone", "broken"])
+    for of in (gone, broken):
+        deliveries(store, clock, of).send_due(threading.Event())
+    (event,) = store.events.latest("digits")
+    assert event.kind == NOT_DELIVERED
+    assert event.text == (
+        "job.failed of digits to gone, given up after 1 attempts: example.org answered 500"
+    )
+    (waiting,) = store.notices.waiting("broken")
+    assert waiting.error == "ValueError: oh"
+
+
+def test_the_end_of_a_job_is_told_once_across_restarts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ops = target()
+    notifications(world, ops).look()
+    job = world.submit(person="ada")
+    world.set_target(job, 1)
+    world.tick(5)
+    told = notifications(world, ops)
+    told.look()
+    world.complete(world.training(job)[0])
+    world.tick(5)
+    assert world.store.jobs.get(job).phase is JobPhase.FINISHED
+    told.look()
+    told.look()
+    world.restart()
+    notifications(world, ops).look()  # of another process
+    assert kinds(world) == [NoticeKind.FINISHED]
+    (text,) = texts(world)
+    assert text.startswith("job finished after ")
+    assert " spent" in text
+
+
+def test_what_ended_before_notices_were_on_is_not_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    job = world.submit()
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(3)
+    assert world.store.jobs.get(job).phase is JobPhase.STOPPED
+    world.clock.advance(1.0)
+    notifications(world, target()).look()
+    assert texts(world) == []
+
+
+def test_what_ended_while_no_controller_ran_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    notifications(world, target()).look()
+    job = world.submit()
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(3)
+    notifications(world, target()).look()
+    assert texts(world) == ["job was stopped after 2s, $0 spent: on request."]
+
+
+def test_a_stall_and_a_deadline_and_a_leak(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    told = notifications(world, target())
+    deadline = Objective(deadline_seconds=world.clock.now() + 100.0)
+    job = world.submit(objective=deadline)
+    world.set_target(job, 1)
+    world.tick(5)
+    status = world.controller.status
+    status.stalls = {job: "no step for 20 min"}
+    status.strays = frozenset({"i-0123"})
+    told.look()
+    assert kinds(world) == [NoticeKind.STALLED, NoticeKind.LEAK]
+    world.clock.advance(100.0)
+    told.look()
+    world.clock.advance(120.0)
+    told.look()
+    assert kinds(world)[2:] == [NoticeKind.DEADLINE]
+    assert "has missed its deadline by 2m10s" in texts(world)[2]
+
+
+def test_the_budget_of_the_deployment(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.settings = replace(world.settings, fleet_usd=Decimal("0.01"))
+    world.restart()
+    told = notifications(world, target())
+    job = world.submit()
+    world.set_target(job, 1)
+    world.tick(5)
+    while not kinds(world):
+        world.clock.advance(30.0)
+        told.look()
+    assert kinds(world) == [NoticeKind.BUDGET]
+    assert texts(world)[0].startswith("The budget of the deployment is nearly used up: $0.01 of")
+
+
+def test_deliveries_to_removed_targets_are_given_up(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.store.notices.add(notice(), ["old"])
+    told = notifications(world, target())
+    told.start()
+    try:
+        wait_until(lambda: bool(world.store.events.latest()))
+    finally:
+        told.stop(5.0)
+    (delivery,) = world.store.notices.latest()
+    assert delivery.error == "castor serve has no target of this name any more"
+
+
+def test_a_slow_target_delays_no_other_and_no_end(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    slow, quick = target("slow"), target("quick")
+    hold = threading.Event()
+    assert isinstance(slow.notifier, ScriptedSender)
+    slow.notifier.hold = hold
+    told = notifications(world, slow, quick)
+    told.start()
+    try:
+        sent = told.test("ada")
+        wait_until(lambda: bool(sent_by(quick)))
+        assert sent_by(quick)[0].notice == sent
+        assert sent_by(slow) == []
+        told.test("ada")
+        wait_until(lambda: len(sent_by(quick)) == 2)
+    finally:
+        told.stop(0.1)
+        hold.set()
+    assert [entry.target for entry in world.store.notices.waiting("slow")] == ["slow", "slow"]
+
+
+def test_a_test_needs_a_target(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(Conflict, match="--notify"):
+        notifications(world).test("ada")
+    notifications(world).start()  # no threads
