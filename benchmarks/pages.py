@@ -5,7 +5,8 @@
 The server of the product answers over HTTP, with an SQLite store that it leads. A tenth of the
 jobs train on one instance each; the others have ended, each after one instance, and some of them
 failed. Each job has as many decisions as `--decisions`. Times are of whole requests: the median,
-and the longest of `--repeats`; `processor` is the mean of server and client together. `last page` begins before the oldest jobs.
+and the longest of `--repeats`; `processor` is the mean of server and client together. `last page`
+begins before the oldest jobs.
 """
 
 from __future__ import annotations
