@@ -139,7 +139,7 @@ bench-gpu: $(INSTALLED) ## Measure and check a session on this machine's GPUs: p
 soak: $(INSTALLED) ## Kill replicas of a training 2,000 times; goes on where it was ended: ARGS="DIRECTORY --minutes 30".
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-lock: ## Pin again what pyproject.toml asks for; ARGS=--upgrade takes new versions.
+lock: ## Pin again what pyproject.toml and the image ask for; ARGS=--upgrade takes new versions.
 	@"$(PYTHON)" -m venv build/lock
 	@build/lock/bin/pip install --quiet uv==0.13.8
 	echo torch==$(TORCH) | build/lock/bin/uv pip compile pyproject.toml --constraints - \
@@ -147,6 +147,9 @@ lock: ## Pin again what pyproject.toml asks for; ARGS=--upgrade takes new versio
 		--fork-strategy fewest --generate-hashes --quiet \
 		--default-index https://pypi.org/simple --custom-compile-command 'make lock' \
 		--output-file requirements.lock $(ARGS)
+	echo 'setuptools>=77' | $(subst make wheels,make lock,$(PINS)) - --constraints requirements.lock \
+		--extra server --extra postgres --extra oidc --extra telemetry --extra aws --extra gcp \
+		--output-file examples/deployment/docker/requirements.txt
 
 site: $(INSTALLED) ## Build the site of docs/ strictly, into build/site.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
