@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import date
+from functools import cache
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse
 
 from autoscaler.clock import Clock
 from autoscaler.controller.predict.forecasts import FixedSize
 from autoscaler.controller.predict.what_if import WhatIf
-from autoscaler.domain.errors import NotAllowed, NotFound
-from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.job_names import meant_job
 from autoscaler.domain.program import ProgramMemory
 from autoscaler.domain.spending import DailyCost
-from autoscaler.domain.storage import StorageGrant
 from autoscaler.notifications.outbox import Notifications
-from autoscaler.service.access.authentication import NO_TOKEN, Authentication
+from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
 from autoscaler.service.access.logins import Logins
 from autoscaler.service.access.permissions import AccessAction, is_permitted
-from autoscaler.service.access.request_gate import RequestGate, bearer_token
+from autoscaler.service.access.request_gate import RequestGate
 from autoscaler.service.faults import handle_errors
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
@@ -38,12 +36,21 @@ from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
+from autoscaler.service.openapi import openapi_document
 from autoscaler.service.pages.events import Changes
 from autoscaler.service.pages.router import PageDependencies, add_pages
-from autoscaler.service.routes.bodies import Body, change_text, json_response
+from autoscaler.service.routes.bodies import (
+    Body,
+    Created,
+    JsonResponse,
+    NoContent,
+    change_text,
+    json_response,
+)
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.job_lists import job_lists_router
 from autoscaler.service.routes.logins import login_pages_router, logins_router
+from autoscaler.service.routes.nodes import NodeRoutes, nodes_router
 from autoscaler.service.routes.notifications import notifications_router
 from autoscaler.service.routes.outlooks import outlooks_router
 from autoscaler.service.routes.people import (
@@ -57,21 +64,17 @@ from autoscaler.service.routes.studies import (
     drivers_router,
     studies_router,
     study_files_router,
-    trials_router,
 )
-from autoscaler.service.studies.studies import Studies, require_held
+from autoscaler.service.studies.studies import Studies
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
-    Assignment,
     Change,
     CostView,
     DecisionView,
     FleetView,
     ForecastView,
     JobView,
-    JoinReply,
-    JoinRequest,
     LogPart,
     OffersView,
     Resumption,
@@ -79,8 +82,6 @@ from autoscaler.wire.messages import (
 )
 from autoscaler.wire.plan_messages import PlanView
 
-_LONGEST_WAIT_SECONDS = 25.0
-_LARGEST_OFFSET = 1 << 53
 _FLEET = "fleet"
 
 
@@ -142,7 +143,9 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(drivers_router(dependencies.studies))
     app.include_router(study_files_router(dependencies.studies))
     answer = HeartbeatAnswers(dependencies.heartbeats, dependencies.nodes, authentication)
-    app.include_router(_nodes(dependencies, answer))
+    nodes = NodeRoutes(dependencies.nodes, authentication, dependencies.bundles, dependencies.logs)
+    app.include_router(nodes_router(nodes, dependencies.studies, dependencies.store, answer))
+    app.include_router(_about(app))
     errors = add_pages(app, _of_pages(dependencies), version)
     require_permits(app)
     app.add_middleware(HeartbeatShortcut, answer=answer)
@@ -161,7 +164,9 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     router = APIRouter(prefix="/v1/jobs")
     submissions, store = dependencies.submissions, dependencies.store
 
-    def reply(job: JobRecord, requester: Requester, with_events: bool = False) -> Response:
+    def reply(
+        job: JobRecord, requester: Requester, with_events: bool = False
+    ) -> JsonResponse[JobView]:
         view = dependencies.views.job(job, dependencies.clock.now(), with_events)
         return json_response(JobView, _shown_to(requester, job, view))
 
@@ -169,27 +174,35 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     def submit(
         requester: Requester = Depends(Permit(AccessAction.SUBMIT)),
         submission: Submission = Depends(Body(Submission)),
-    ) -> Response:
+    ) -> JsonResponse[JobView]:
+        """Submit a job. Its bundle must have been uploaded before."""
         job = submissions.submit(submission.spec, requester.identity)
         requester.record(job.id, after=_job_text(job.spec))
         return reply(job, requester)
 
     @router.get("/{name}")
-    def one_job(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
+    def one_job(
+        name: str, requester: Requester = Depends(Permit(AccessAction.READ))
+    ) -> JsonResponse[JobView]:
+        """Return a job with its last events."""
         return reply(_meant(store, name, requester), requester, with_events=True)
 
     @router.patch("/{name}")
     def change(
         requester: Requester = Depends(Permit(AccessAction.CHANGE_JOB)),
         change: Change = Depends(Body(Change)),
-    ) -> Response:
+    ) -> JsonResponse[JobView]:
+        """Change a job that has not ended; absent keys keep their values."""
         before = requester.job
         job = submissions.change(before, change, requester.identity.person)
         requester.record(job.id, *change_text(Change, change, before.spec, job.spec))
         return reply(job, requester)
 
     @router.post("/{name}/stop")
-    def stop(requester: Requester = Depends(Permit(AccessAction.STOP_JOB))) -> Response:
+    def stop(
+        requester: Requester = Depends(Permit(AccessAction.STOP_JOB)),
+    ) -> JsonResponse[JobView]:
+        """Stop a job, which ends with a checkpoint."""
         before = requester.job
         job = submissions.stop(before, requester.identity.person)
         requester.record(job.id, before.phase, job.phase)
@@ -199,7 +212,8 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     def resume(
         requester: Requester = Depends(Permit(AccessAction.RESUME_JOB)),
         resumption: Resumption = Depends(Body(Resumption)),
-    ) -> Response:
+    ) -> JsonResponse[JobView]:
+        """Continue a stopped or failed job from its newest checkpoint, as a new job."""
         before = requester.job
         job = submissions.resume(before, resumption, requester.identity)
         requester.record(job.id, f"goes on from {before.id}", _job_text(job.spec))
@@ -210,7 +224,8 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         name: str,
         limit: int = Query(default=100, ge=1, le=10_000),
         requester: Requester = Depends(Permit(AccessAction.READ)),
-    ) -> Response:
+    ) -> JsonResponse[tuple[DecisionView, ...]]:
+        """List the decisions for a job with their reasons, the latest first."""
         job = _meant(store, name, requester)
         entries = store.journal.decisions(job.id, limit)
         return json_response(
@@ -218,7 +233,10 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         )
 
     @router.get("/{name}/forecast")
-    def forecast(name: str, requester: Requester = Depends(Permit(AccessAction.READ))) -> Response:
+    def forecast(
+        name: str, requester: Requester = Depends(Permit(AccessAction.READ))
+    ) -> JsonResponse[tuple[ForecastView, ...]]:
+        """Return predicted time and cost of a job for every fixed size."""
         sizes = dependencies.fixed_sizes(_meant(store, name, requester).id)
         return json_response(
             tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
@@ -228,7 +246,8 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     def logs(
         requester: Requester = Depends(Permit(AccessAction.READ_LOGS)),
         offsets: dict[str, int] = Depends(Body(dict[str, int])),
-    ) -> Response:
+    ) -> JsonResponse[tuple[LogPart, ...]]:
+        """Return the logs of a job's instances from these offsets on; `*` means all instances."""
         parts = dependencies.logs.read(requester.job.id, offsets)
         return json_response(tuple[LogPart, ...], parts)
 
@@ -276,45 +295,53 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
     submissions, views, clock = dependencies.submissions, dependencies.views, dependencies.clock
 
     @router.get("/fleet", dependencies=[Depends(Permit(AccessAction.READ))])
-    def fleet() -> Response:
+    def fleet() -> JsonResponse[FleetView]:
+        """Return offers, limits, instances and the state of the controller."""
         return json_response(FleetView, views.fleet(clock.now()))
 
     @router.get("/offers", dependencies=[Depends(Permit(AccessAction.READ))])
-    def offers() -> Response:
+    def offers() -> JsonResponse[OffersView]:
+        """Return all offers with source and age of their prices."""
         return json_response(OffersView, views.offers(clock.now()))
 
     @router.get("/costs", dependencies=[Depends(Permit(AccessAction.READ))])
-    def costs() -> Response:
+    def costs() -> JsonResponse[CostView]:
+        """Return the spending so far by job, offer, day, month and person."""
         return json_response(CostView, views.costs(clock.now()))
 
     @router.get("/costs/days", dependencies=[Depends(Permit(AccessAction.READ))])
-    def daily_costs(first: date, last: date) -> Response:
+    def daily_costs(first: date, last: date) -> JsonResponse[tuple[DailyCost, ...]]:
+        """List the spending by day and offer, of UTC days from `first` to `last` inclusive."""
         costs = views.daily_costs(first, last, clock.now())
         return json_response(tuple[DailyCost, ...], costs)
 
     @router.post("/freeze")
-    def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> Response:
+    def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> NoContent:
+        """Stop all launches and releases until the fleet is unfrozen."""
         submissions.freeze(requester.identity.person)
         requester.record(_FLEET)
-        return Response(status_code=204)
+        return NoContent()
 
     @router.post("/unfreeze")
-    def unfreeze(requester: Requester = Depends(Permit(AccessAction.UNFREEZE))) -> Response:
+    def unfreeze(requester: Requester = Depends(Permit(AccessAction.UNFREEZE))) -> NoContent:
+        """Let the controller carry out its decisions again."""
         submissions.unfreeze(requester.identity.person)
         requester.record(_FLEET)
-        return Response(status_code=204)
+        return NoContent()
 
     @router.post("/drain")
-    def drain(requester: Requester = Depends(Permit(AccessAction.DRAIN))) -> Response:
+    def drain(requester: Requester = Depends(Permit(AccessAction.DRAIN))) -> NoContent:
+        """Stop every job with a checkpoint, and release its instances."""
         submissions.drain(requester.identity.person)
         requester.record(_FLEET)
-        return Response(status_code=204)
+        return NoContent()
 
     @router.post("/plans")
     def plan(
         requester: Requester = Depends(Permit(AccessAction.PLAN)),
         submission: Submission = Depends(Body(Submission)),
-    ) -> Response:
+    ) -> JsonResponse[PlanView]:
+        """Return predicted time and cost of a job that is not submitted."""
         spec = submissions.planned(submission.spec, requester.identity)
         return json_response(PlanView, plan_view(spec, dependencies.what_if(spec)))
 
@@ -327,8 +354,22 @@ def _metrics(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.get("/metrics", dependencies=[Depends(Permit(AccessAction.READ))])
     def metrics(request: Request) -> Response:
+        """Return the metrics of the controller for Prometheus."""
         text, text_type = dependencies.metrics(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": text_type})
+
+    return router
+
+
+def _about(app: FastAPI) -> APIRouter:
+    """Return the route for the description of the API. It is made at the first request."""
+    router = APIRouter(prefix="/v1")
+    described = cache(lambda: openapi_document(app))
+
+    @router.get("/openapi.json", dependencies=[Depends(Permit(AccessAction.READ))])
+    def openapi() -> JsonResponse[dict[str, Any]]:
+        """Return this document."""
+        return json_response(dict[str, Any], described())
 
     return router
 
@@ -342,6 +383,7 @@ def _bundles(dependencies: ServiceDependencies) -> APIRouter:
     def has(
         sha256: str, requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE))
     ) -> Response:
+        """Check whether the requester may use a bundle."""
         bundles.path(sha256)
         if not has_bundle(dependencies.store, requester.identity, sha256):
             raise unknown_bundle(sha256)
@@ -352,13 +394,14 @@ def _bundles(dependencies: ServiceDependencies) -> APIRouter:
         sha256: str,
         request: Request,
         requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE)),
-    ) -> Response:
+    ) -> Created:
+        """Upload the packed working directory of a job."""
         await bundles.receive(sha256, request.stream())
         await run_in_threadpool(
             dependencies.store.owners.share, OwnedKind.BUNDLE, sha256, requester.owner
         )
         await run_in_threadpool(requester.record, sha256)
-        return Response(status_code=201)
+        return Created()
 
     return router
 
@@ -368,11 +411,13 @@ def _programs(dependencies: ServiceDependencies) -> APIRouter:
     router = APIRouter(prefix="/v1/programs")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
-    def all_programs() -> Response:
+    def all_programs() -> JsonResponse[tuple[ProgramMemory, ...]]:
+        """List the stored measurements of all programs, by name."""
         return json_response(tuple[ProgramMemory, ...], dependencies.store.programs.all())
 
     @router.get("/{name}", dependencies=[Depends(Permit(AccessAction.READ))])
-    def one_program(name: str) -> Response:
+    def one_program(name: str) -> JsonResponse[ProgramMemory]:
+        """Return the stored measurements of a program."""
         memory = dependencies.store.programs.recall(name)
         if memory is None:
             raise unknown_program(name)
@@ -381,75 +426,10 @@ def _programs(dependencies: ServiceDependencies) -> APIRouter:
     @router.delete("/{name}")
     def forget(
         name: str, requester: Requester = Depends(Permit(AccessAction.FORGET_PROGRAM))
-    ) -> Response:
+    ) -> NoContent:
+        """Delete the stored measurements of a program."""
         dependencies.submissions.forget_program(name, requester.identity.person)
         requester.record(name)
-        return Response(status_code=204)
+        return NoContent()
 
-    return router
-
-
-async def _token(request: Request) -> str:
-    """Return the bearer token of a request.
-
-    Raises:
-        NotAllowed: there is none.
-    """
-    presented = bearer_token(request.scope)
-    if presented is None:
-        raise NotAllowed(NO_TOKEN)
-    return presented
-
-
-def _nodes(dependencies: ServiceDependencies, answer: HeartbeatAnswers) -> APIRouter:
-    """Return the routes for node agents."""
-    router = APIRouter(prefix="/v1/node")
-
-    def working(presented: str = Depends(_token)) -> HeldInstance:
-        return dependencies.authentication.working_node(presented)
-
-    def writing(presented: str = Depends(_token)) -> HeldInstance:
-        return dependencies.authentication.writing_node(presented)
-
-    @router.post("/join")
-    def join(request: JoinRequest = Depends(Body(JoinRequest))) -> Response:
-        return json_response(JoinReply, dependencies.nodes.join(request))
-
-    @router.get("/assignment")
-    def assignment(held: HeldInstance = Depends(working)) -> Response:
-        return json_response(Assignment, dependencies.nodes.assignment(held))
-
-    @router.get("/grant")
-    def grant(job: str | None = None, held: HeldInstance = Depends(working)) -> Response:
-        require_held(held, job)
-        return json_response(StorageGrant, dependencies.nodes.grant(held))
-
-    @router.post("/heartbeat")
-    async def heartbeat(
-        request: Request,
-        wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
-        presented: str = Depends(_token),
-    ) -> Response:
-        return await answer(presented, await request.body(), wait_seconds)
-
-    @router.get("/bundle")
-    def bundle(held: HeldInstance = Depends(working)) -> FileResponse:
-        job = dependencies.store.jobs.get(held.job)
-        if job.spec.bundle is None:
-            raise NotFound(f"job {job.id} has no working directory")
-        return FileResponse(dependencies.bundles.path(job.spec.bundle))
-
-    @router.post("/logs")
-    async def append_log(
-        request: Request,
-        offset: int = Query(ge=0, le=_LARGEST_OFFSET),
-        job: str | None = None,
-        held: HeldInstance = Depends(writing),
-    ) -> Response:
-        text = await request.body()
-        require_held(held, job)
-        end = await run_in_threadpool(dependencies.logs.append, held.job, held.id, offset, text)
-        return json_response(int, end)
-
-    router.include_router(trials_router(dependencies.studies, working))
     return router

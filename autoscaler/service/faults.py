@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
 from typing import Final
 
 from fastapi import FastAPI, Request, Response
@@ -14,7 +16,7 @@ from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.domain.text import printable
 from autoscaler.wire.codec import encode
-from autoscaler.wire.messages import Fault
+from autoscaler.wire.messages import PROBLEM_TYPE, Fault
 
 _TOO_LARGE: Final = 413
 STATUS_BY_ERROR: Final[Mapping[type[CastorError], int]] = {
@@ -35,8 +37,15 @@ STATUS_BY_ERROR: Final[Mapping[type[CastorError], int]] = {
 def fault_response(
     fault: Fault, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a response with a fault as its JSON body."""
-    return Response(encode(Fault, fault), status, headers, media_type="application/json")
+    """Return a response with a fault as its body, a problem of RFC 9457."""
+    problem = replace(
+        fault,
+        type=f"urn:castor:error:{fault.error}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=fault.message,
+    )
+    return Response(encode(Fault, problem), status, headers, media_type=PROBLEM_TYPE)
 
 
 def refusal(error: Exception) -> Response:

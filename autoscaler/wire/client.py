@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from httpcore import ConnectionInterface
@@ -332,6 +333,10 @@ class Client:
         """Return spending per day and offer from `first` to `last` (UTC days, inclusive)."""
         query = f"first={first.isoformat()}&last={last.isoformat()}"
         return self._http.get_printable(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document of the controller."""
+        return self._http.get(dict[str, Any], "/v1/openapi.json")
 
     def close(self) -> None:
         """Close the connections."""

@@ -412,8 +412,26 @@ class NodeReply:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Error answer: the name of a class of `domain.errors`, its message, and the wrong field."""
+    """Error answer, a problem of RFC 9457.
+
+    Attributes:
+        error: name of a class of `domain.errors`, which programs may compare.
+        message: reason and way out, for people.
+        field: wrong field; None if no field is at fault.
+        type: URN of the `error`.
+        title: name of the status.
+        status: status of the answer; None from an older controller.
+        detail: the `message`, under the name of the RFC.
+    """
 
     error: str
     message: str
     field: str | None = None
+    type: str = "about:blank"
+    title: str = ""
+    status: int | None = None
+    detail: str = ""
+
+
+PROBLEM_TYPE: Final = "application/problem+json"
+"""Media type of a `Fault`."""

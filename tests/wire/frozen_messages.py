@@ -11,6 +11,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -77,6 +78,7 @@ _SIMPLE: Final[Mapping[Any, Any]] = {
     float: 2.5,
     str: "text",
     Decimal: Decimal("2.50"),
+    date: date(2026, 1, 2),
     Any: "text",
 }
 

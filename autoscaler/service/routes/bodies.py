@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from fastapi import Request, Response
 
 from autoscaler.wire.bodies import read_body
 from autoscaler.wire.codec import encode
+
+Value = TypeVar("Value")
+
+
+class JsonResponse(Response, Generic[Value]):
+    """Response with a JSON body.
+
+    A route that returns a `JsonResponse[JobView]` says so in the document of the API, too: the
+    type in brackets is the `kind` of a class of its own.
+    """
+
+    media_type = "application/json"
+    kind: ClassVar[Any] = None
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        """Return the class of responses whose body is of a type."""
+        return _response_class(kind)
+
+
+@cache
+def _response_class(kind: Any) -> type[JsonResponse[Any]]:
+    return cast("type[JsonResponse[Any]]", type("JsonResponse", (JsonResponse,), {"kind": kind}))
+
+
+class NoContent(Response):
+    """Response to a request that has been carried out, without a body."""
+
+    def __init__(self) -> None:
+        super().__init__(status_code=204)
+
+
+class Created(Response):
+    """Response to an upload that is stored, without a body."""
+
+    def __init__(self) -> None:
+        super().__init__(status_code=201)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +61,9 @@ class Body:
         return self.kind() if self.may_be_empty and not body else read_body(self.kind, body)
 
 
-def json_response(kind: Any, value: object) -> Response:
+def json_response(kind: type[Value], value: Value) -> JsonResponse[Value]:
     """Return a response with a value of type `kind` as its JSON body."""
-    return Response(encode(kind, value), media_type="application/json")
+    return JsonResponse(encode(kind, value))
 
 
 def change_text(kind: Any, change: object, before: object, after: object) -> tuple[str, str]:

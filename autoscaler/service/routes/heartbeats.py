@@ -21,7 +21,7 @@ from autoscaler.service.access.request_gate import bearer_token
 from autoscaler.service.faults import http_refusal, refusal
 from autoscaler.service.instances.heartbeats import Heartbeat, HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
-from autoscaler.service.routes.bodies import json_response
+from autoscaler.service.routes.bodies import JsonResponse, json_response
 from autoscaler.wire.messages import NodeReply, Wanted
 
 _PATH: Final = "/v1/node/heartbeat"
@@ -36,7 +36,9 @@ class HeartbeatAnswers:
     nodes: Nodes
     authentication: Authentication
 
-    async def __call__(self, token: str, body: bytes, wait_seconds: float = 0.0) -> Response:
+    async def __call__(
+        self, token: str, body: bytes, wait_seconds: float = 0.0
+    ) -> JsonResponse[NodeReply]:
         """Return the response to a heartbeat.
 
         With `wait_seconds` it is delayed while the instance keeps its job and need not drain.

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request
 
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.routes.bodies import JsonResponse
 from autoscaler.service.routes.pages import PageQuery, cursor_of, page_query, page_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.repositories.jobs import FINAL_PHASES, JobFilter, JobOrder, JobPlace
@@ -61,7 +62,8 @@ def job_lists_router(
         query: JobListQuery = Depends(job_list_query),
         page: PageQuery = Depends(page_query),
         requester: Requester = Depends(Permit(AccessAction.READ)),
-    ) -> Response:
+    ) -> JsonResponse[tuple[JobView, ...]]:
+        """List jobs by filters, in pages."""
         listed, cursor = listed_jobs(store, query, page)
         return page_response(tuple[JobView, ...], shown(listed, requester), request, cursor)
 

@@ -17,7 +17,7 @@ from autoscaler.domain.errors import CastorError
 from autoscaler.service.access.logins import CALLBACK_PATH, LOGIN_PATH, LoginPage, Logins
 from autoscaler.service.access.pending_logins import LOGIN_SECONDS
 from autoscaler.service.faults import refusal
-from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.bodies import Body, JsonResponse, json_response
 from autoscaler.service.routes.login_pages import (
     HEADERS,
     begun_session,
@@ -44,11 +44,17 @@ def logins_router(logins: Logins) -> APIRouter:
     router = APIRouter(prefix="/v1/logins")
 
     @router.post("")
-    def begin(request: Request, wanted: LoginRequest = Depends(Body(LoginRequest))) -> Response:
+    def begin(
+        request: Request, wanted: LoginRequest = Depends(Body(LoginRequest))
+    ) -> JsonResponse[BegunLogin]:
+        """Begin the login of a person on a terminal."""
         return json_response(BegunLogin, logins.begin(wanted, _address(request)))
 
     @router.post("/token")
-    def token(wanted: LoginTokenRequest = Depends(Body(LoginTokenRequest))) -> Response:
+    def token(
+        wanted: LoginTokenRequest = Depends(Body(LoginTokenRequest)),
+    ) -> JsonResponse[LoginReply]:
+        """Return the state of a login, and its token once it is granted."""
         return json_response(LoginReply, logins.token(wanted.device_code))
 
     return router

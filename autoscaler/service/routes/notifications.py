@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query
 
 from autoscaler.domain.notice import Delivery
 from autoscaler.notifications.outbox import Notifications
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.routes.bodies import json_response
+from autoscaler.service.routes.bodies import JsonResponse, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.wire.notification_messages import (
     DeliveryView,
@@ -23,7 +23,8 @@ def notifications_router(notifications: Notifications) -> APIRouter:
     router = APIRouter(prefix="/v1/notifications")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ_NOTIFICATIONS))])
-    def latest(limit: int = Query(default=50, ge=1, le=1000)) -> Response:
+    def latest(limit: int = Query(default=50, ge=1, le=1000)) -> JsonResponse[NotificationsView]:
+        """List the latest deliveries of notices, and the targets."""
         deliveries = notifications.latest(limit)
         view = NotificationsView(
             tuple(TargetView(target.name, target.kind) for target in notifications.targets),
@@ -34,7 +35,8 @@ def notifications_router(notifications: Notifications) -> APIRouter:
     @router.post("/test")
     def test(
         requester: Requester = Depends(Permit(AccessAction.TEST_NOTIFICATIONS)),
-    ) -> Response:
+    ) -> JsonResponse[TestMessage]:
+        """Send a test notice to all targets."""
         notice = notifications.test(requester.identity.person)
         targets = tuple(target.name for target in notifications.targets)
         requester.record(", ".join(targets))

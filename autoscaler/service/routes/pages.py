@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Request
 
 from autoscaler.domain.errors import SpecError
-from autoscaler.service.routes.bodies import json_response
+from autoscaler.service.routes.bodies import JsonResponse, json_response
 
 Item = TypeVar("Item")
+Value = TypeVar("Value")
 LARGEST_PAGE: Final = 1000
 _LONGEST_CURSOR: Final = 400
 _LARGEST: Final = 1 << 62
@@ -99,7 +100,9 @@ def cursor_of(order: str, *values: object) -> str:
     return urlsafe_b64encode(json.dumps([order, *values]).encode()).decode()
 
 
-def page_response(kind: Any, value: object, request: Request, cursor: str | None) -> Response:
+def page_response(
+    kind: type[Value], value: Value, request: Request, cursor: str | None
+) -> JsonResponse[Value]:
     """Return a page as the body of a response, with the address of the next page in its header.
 
     `cursor` is that of the next page; None for the last page.

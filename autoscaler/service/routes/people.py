@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query
 
 from autoscaler.domain.access import MYSELF, NO_TEAM, AccessToken, Person
 from autoscaler.domain.audit import AuditEntry
@@ -11,7 +11,7 @@ from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.bodies import Body, JsonResponse, NoContent, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
@@ -33,14 +33,16 @@ def people_router(authentication: Authentication) -> APIRouter:
     router = APIRouter(prefix="/v1/people")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ_PEOPLE))])
-    def all_people() -> Response:
+    def all_people() -> JsonResponse[tuple[PersonView, ...]]:
+        """List all people with their roles."""
         return json_response(tuple[PersonView, ...], authentication.people.people())
 
     @router.post("")
     def add(
         requester: Requester = Depends(Permit(AccessAction.ADD_PERSON)),
         wanted: NewPerson = Depends(Body(NewPerson)),
-    ) -> Response:
+    ) -> JsonResponse[Person]:
+        """Add a person without a token, who logs in through the identity provider."""
         person = authentication.people.add(wanted)
         requester.record(person.name, after=_standing(person))
         return json_response(Person, person)
@@ -50,7 +52,8 @@ def people_router(authentication: Authentication) -> APIRouter:
         name: str,
         requester: Requester = Depends(Permit(AccessAction.INVITE)),
         wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
-    ) -> Response:
+    ) -> JsonResponse[Invitation]:
+        """Create a token for a person, who is added if unknown."""
         before, invitation = authentication.people.invite(name, wanted, requester.identity)
         requester.record(name, "" if before is None else _standing(before), _standing(invitation))
         return json_response(Invitation, invitation)
@@ -60,7 +63,8 @@ def people_router(authentication: Authentication) -> APIRouter:
         name: str,
         requester: Requester = Depends(Permit(AccessAction.CHANGE_PERSON)),
         change: PersonChange = Depends(Body(PersonChange)),
-    ) -> Response:
+    ) -> JsonResponse[Person]:
+        """Change role or team of a person."""
         before, after = authentication.people.change(name, change)
         requester.record(name, _standing(before), _standing(after))
         return json_response(Person, after)
@@ -68,10 +72,11 @@ def people_router(authentication: Authentication) -> APIRouter:
     @router.delete("/{name}")
     def remove(
         name: str, requester: Requester = Depends(Permit(AccessAction.REMOVE_PERSON))
-    ) -> Response:
+    ) -> NoContent:
+        """Remove a person and revoke all tokens."""
         authentication.people.remove(name)
         requester.record(name)
-        return Response(status_code=204)
+        return NoContent()
 
     _add_token_routes(router, authentication)
     return router
@@ -83,7 +88,8 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
     @router.get("/{name}/tokens")
     def tokens(
         name: str, requester: Requester = Depends(Permit(AccessAction.READ_TOKENS))
-    ) -> Response:
+    ) -> JsonResponse[tuple[AccessToken, ...]]:
+        """List the tokens of a person; `me` is the requester."""
         listed = authentication.people.tokens(_person(name, requester))
         return json_response(tuple[AccessToken, ...], listed)
 
@@ -92,7 +98,8 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         name: str,
         requester: Requester = Depends(Permit(AccessAction.CREATE_TOKEN)),
         wanted: TokenRequest = Depends(Body(TokenRequest)),
-    ) -> Response:
+    ) -> JsonResponse[NewToken]:
+        """Create a token of a person; `me` is the requester."""
         token = authentication.people.create(_person(name, requester), wanted, requester.identity)
         kind = "service token, " if wanted.is_service else ""
         requester.record(f"{token.person}/{token.name}", after=f"{kind}{_token_text(token)}")
@@ -104,7 +111,8 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         token: str,
         requester: Requester = Depends(Permit(AccessAction.ROTATE_TOKEN)),
         grace_seconds: float = Query(default=0.0, ge=0.0, le=LONGEST_SECONDS),
-    ) -> Response:
+    ) -> JsonResponse[NewToken]:
+        """Replace a token by a new one; the earlier one stays valid for `grace_seconds`."""
         person = _person(name, requester)
         renewed = authentication.people.rotate(person, token, requester.identity, grace_seconds)
         text = f"{_token_text(renewed)}; the earlier one for {grace_seconds:.0f} s more"
@@ -114,11 +122,12 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
     @router.delete("/{name}/tokens/{token}")
     def revoke(
         name: str, token: str, requester: Requester = Depends(Permit(AccessAction.REVOKE_TOKEN))
-    ) -> Response:
+    ) -> NoContent:
+        """Revoke a token."""
         person = _person(name, requester)
         authentication.people.revoke(person, token)
         requester.record(f"{person}/{token}")
-        return Response(status_code=204)
+        return NoContent()
 
 
 def browser_links_router(sessions: BrowserSessions) -> APIRouter:
@@ -128,7 +137,8 @@ def browser_links_router(sessions: BrowserSessions) -> APIRouter:
     @router.post("/browser-links")
     def browser_link(
         requester: Requester = Depends(Permit(AccessAction.OPEN_BROWSER)),
-    ) -> Response:
+    ) -> JsonResponse[BrowserLink]:
+        """Create a link that signs the requester in on the pages, once."""
         return json_response(BrowserLink, sessions.link(requester.identity))
 
     return router
@@ -143,7 +153,8 @@ def audit_router(store: Store) -> APIRouter:
         since_seconds: float = Query(default=0.0, ge=0.0, le=LATEST_SECONDS),
         below: int | None = Query(default=None, ge=0, le=_LARGEST_NUMBER),
         limit: int = Query(default=100, ge=1, le=1000),
-    ) -> Response:
+    ) -> JsonResponse[tuple[AuditEntry, ...]]:
+        """List the changes by people and the launches, the latest first."""
         rows = store.audit.page(since_seconds, below, limit)
         return json_response(tuple[AuditEntry, ...], rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
@@ -17,7 +17,7 @@ from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.routes.bodies import Body, json_response
+from autoscaler.service.routes.bodies import Body, Created, JsonResponse, NoContent, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.studies import Studies
 from autoscaler.wire.codec import encode
@@ -38,11 +38,13 @@ def studies_router(studies: Studies) -> APIRouter:
     router = APIRouter(prefix="/v1/studies/{study}")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
-    def view(study: str) -> Response:
+    def view(study: str) -> JsonResponse[StudyView]:
+        """Return a study with its budget and trials."""
         return json_response(StudyView, studies.view(study))
 
     @router.get("/stays", dependencies=[Depends(Permit(AccessAction.READ_STAYS))])
-    def stays(study: str) -> Response:
+    def stays(study: str) -> JsonResponse[tuple[StudyStay, ...]]:
+        """List when instances were held for a study, and for which trial."""
         return json_response(tuple[StudyStay, ...], studies.stays(study))
 
     @router.post("/budget")
@@ -50,19 +52,21 @@ def studies_router(studies: Studies) -> APIRouter:
         study: str,
         requester: Requester = Depends(Permit(AccessAction.CHANGE_STUDY)),
         wanted: StudyBudget = Depends(Body(StudyBudget)),
-    ) -> Response:
+    ) -> NoContent:
+        """Set the budget of a study."""
         before = _budget_text(studies.terms(study))
         studies.set_budget(study, wanted.budget_usd)
         requester.record(study, before, _budget_text(studies.terms(study)))
-        return Response(status_code=204)
+        return NoContent()
 
     @router.post("/stop")
     def stop(
         study: str, at_once: bool, requester: Requester = Depends(Permit(AccessAction.STOP_STUDY))
-    ) -> Response:
+    ) -> NoContent:
+        """Begin no more trials of a study; with `at_once` stop those that run, too."""
         studies.stop(study, at_once)
         requester.record(study, after="at once" if at_once else "after its trials")
-        return Response(status_code=204)
+        return NoContent()
 
     return router
 
@@ -80,7 +84,8 @@ def drivers_router(studies: Studies) -> APIRouter:
         study: str,
         requester: Requester = Depends(Permit(AccessAction.DRIVE_STUDY)),
         wanted: StudyLease = Depends(Body(StudyLease)),
-    ) -> Response:
+    ) -> JsonResponse[StudyStop]:
+        """Acquire or renew the lease of a study's driver; return whether the study must stop."""
         before = studies.driver(study)
         stop = studies.lease(study, wanted, requester.identity)
         if wanted.holder != before:
@@ -90,25 +95,27 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.delete("/lease")
     def leave(
         study: str, holder: str, requester: Requester = Depends(Permit(AccessAction.LEAVE_STUDY))
-    ) -> Response:
+    ) -> NoContent:
+        """Release the lease of a study's driver."""
         before = studies.driver(study)
         studies.leave(study, holder)
         if before == holder:
             requester.record(study, holder)
-        return Response(status_code=204)
+        return NoContent()
 
     @router.post("/terms")
     def state(
         study: str,
         requester: Requester = Depends(Permit(AccessAction.STATE_TERMS)),
         statement: StudyStatement = Depends(Body(StudyStatement)),
-    ) -> Response:
+    ) -> NoContent:
+        """Set the terms of a study, and report the progress of its trials."""
         before = studies.terms(study)
         studies.state(study, statement)
         after = studies.terms(study)
         if after is not None and (before is None or before.objective != after.objective):
             requester.record(study, _objective_text(before), _objective_text(after))
-        return Response(status_code=204)
+        return NoContent()
 
     @router.get("/calls", dependencies=drive)
     async def calls(
@@ -116,7 +123,8 @@ def drivers_router(studies: Studies) -> APIRouter:
         holder: str,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
-    ) -> Response:
+    ) -> JsonResponse[tuple[WaitingCall, ...]]:
+        """List the calls of trials that await answers (long poll)."""
         waiting = await studies.calls(study, holder, wait_seconds, beyond)
         return json_response(tuple[WaitingCall, ...], waiting)
 
@@ -127,7 +135,8 @@ def drivers_router(studies: Studies) -> APIRouter:
         given: StudyAnswers = Depends(Body(StudyAnswers)),
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
-    ) -> Response:
+    ) -> JsonResponse[tuple[WaitingCall, ...]]:
+        """Answer calls of trials, and end trials; list the calls that await answers then."""
         await studies.answer(study, given)
         if given.ended:
             ended = ", ".join(f"{end.job} {end.ending}" for end in given.ended)
@@ -156,19 +165,22 @@ def study_files_router(studies: Studies) -> APIRouter:
 
     @router.get("/files/{sha256}", dependencies=drive)
     def file(study: str, sha256: str) -> FileResponse:
+        """Return a file that a trial uploaded."""
         return FileResponse(studies.file(study, sha256))
 
     @router.delete("/files/{sha256}", dependencies=drive)
-    def remove_file(study: str, sha256: str) -> Response:
+    def remove_file(study: str, sha256: str) -> NoContent:
+        """Delete a file that a trial uploaded."""
         studies.remove_file(study, sha256)
-        return Response(status_code=204)
+        return NoContent()
 
     @router.post("/checkpoints/removal")
     def remove_checkpoints(
         study: str,
         requester: Requester = Depends(Permit(AccessAction.REMOVE_CHECKPOINTS)),
         trials: tuple[str, ...] = Depends(Body(tuple[str, ...])),
-    ) -> Response:
+    ) -> JsonResponse[int]:
+        """Delete the checkpoints of trials; return how many trials had one."""
         removed = studies.remove_checkpoints(study, trials)
         requester.record(study, ", ".join(trials), f"{removed} removed")
         return json_response(int, removed)
@@ -185,7 +197,8 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         started_seconds: float = Query(ge=0, le=LATEST_SECONDS),
         job: str | None = None,
         held: HeldInstance = Depends(node),
-    ) -> Response:
+    ) -> JsonResponse[int]:
+        """Begin an incarnation of the instance's trial; return its number."""
         return json_response(int, studies.begin(held, job, started_seconds))
 
     @router.post("/calls")
@@ -194,16 +207,18 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         after: int = Query(default=0, ge=0, le=MOST_NUMBER),
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
-    ) -> Response:
+    ) -> JsonResponse[tuple[TrialAnswer, ...]]:
+        """Send calls of a trial to the driver; list their answers."""
         given = await studies.tell(held, received, after, wait_seconds)
         return json_response(tuple[TrialAnswer, ...], given)
 
     @router.put("/files/{sha256}")
     async def put_file(
         sha256: str, request: Request, held: HeldInstance = Depends(node)
-    ) -> Response:
+    ) -> Created:
+        """Upload a file of a trial for the driver."""
         await studies.receive(held, sha256, request.stream())
-        return Response(status_code=201)
+        return Created()
 
     @router.get("/answers")
     async def answers(
@@ -212,7 +227,8 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         job: str | None = None,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
-    ) -> Response:
+    ) -> JsonResponse[tuple[TrialAnswer, ...]]:
+        """List the answers to calls of a trial (long poll)."""
         given = await studies.answers(held, job, incarnation, after, wait_seconds)
         return json_response(tuple[TrialAnswer, ...], given)
 

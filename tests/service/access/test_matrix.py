@@ -43,6 +43,7 @@ SELF: Final = frozenset({"submitter", "admin"})
 
 ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/jobs": EVERYONE,
+    "GET /v1/openapi.json": EVERYONE,
     "GET /v1/jobs/{name}": EVERYONE,
     "GET /v1/jobs/{name}/decisions": EVERYONE,
     "GET /v1/jobs/{name}/forecast": EVERYONE,
