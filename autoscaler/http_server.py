@@ -41,6 +41,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
+            log_config=None,  # its lines have the form of all others
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -79,6 +79,7 @@ from autoscaler.store.store import Store
 from autoscaler.supervision import GIVE_BACK_SECONDS
 from autoscaler.telemetry.meters import MeteredPolicy, MeteredProvider, Meters
 from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
+from autoscaler.telemetry.traces import open_traces, require_traces
 from autoscaler.tls import TlsFiles, certificate_end_seconds, keep_self_signed
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext
@@ -120,6 +121,7 @@ class ServeSettings:
         oidc: the identity provider that people log in through; None for none.
         metrics_jobs: most jobs with series of their own in `/metrics`.
         notify: the targets of notices to people.
+        traces: the URL of the receiver of traces; None for the one in OpenTelemetry's variables.
     """
 
     state: Path
@@ -147,6 +149,7 @@ class ServeSettings:
     oidc: OidcSettings | None = None
     metrics_jobs: int = 1_000
     notify: tuple[Target, ...] = ()
+    traces: str | None = None
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -166,7 +169,8 @@ class Deployment:
         self._settings = settings
         self._clock = clock
         self.meters = Meters(clock)
-        policy = MeteredPolicy(_planner(settings.policy), self.meters)
+        self.traces = open_traces(settings.traces, os.environ, version("castor-autoscaler"))
+        policy = MeteredPolicy(_planner(settings.policy), self.meters, self.traces.span)
         self.url = url
         self._lead = lead
         self.store: Store = (
@@ -193,10 +197,15 @@ class Deployment:
         """Run one iteration of the control loop."""
         self._file_retention.run_when_due()
         try:
-            with self.meters.tick():
+            with self.meters.tick(), self.traces.tick():
                 return self.controller.tick(self._clock.now())
         finally:
             self._changes.note()
+
+    def _woke(self) -> None:
+        """Wake the loop, whose next tick then follows from the span that is open now."""
+        self.traces.woke()
+        self.wake.set()
 
     def run_loop(self, stopped: threading.Event) -> None:
         """Tick until `stopped` is set or the lead is lost. A follower first waits for the lead."""
@@ -238,6 +247,7 @@ class Deployment:
         self.call_workers.close()
         self.workers.shutdown(wait=True, cancel_futures=True)
         self.store.close()
+        self.traces.close()
 
     def _loop(self) -> ControlLoop:
         settings, clock = self._settings, self._clock
@@ -267,7 +277,7 @@ class Deployment:
         parts = ControllerParts(
             store=self.store,
             providers={
-                name: MeteredProvider(name, provider, self.meters)
+                name: MeteredProvider(name, provider, self.meters, self.traces.span)
                 for name, provider in providers.items()
             },
             policy=policy,
@@ -281,11 +291,12 @@ class Deployment:
             call_workers=self.call_workers,
             clock=self._clock,
             user_data=lambda held: self._user_data(held, url),
-            on_outcome=self.wake.set,
+            on_outcome=self._woke,
             on_hand_over=lambda instance: self._nodes.call(instance),
             on_capacity=self.authentication.issue,
             on_console=self._keep_console,
             files_network=None if self.storage is None else self.storage.network,
+            span=self.traces.span,
             require_lead=(lambda: None) if self._lead is None else self._lead.require_lease,
         )
         return assemble(parts, settings.controller)
@@ -321,7 +332,7 @@ class Deployment:
             self.authentication,
             assignments,
             status,
-            self.wake.set,
+            self._woke,
             self._clock,
             settings.heartbeat_seconds,
             settings.lease_seconds,
@@ -331,7 +342,7 @@ class Deployment:
         self._studies = Studies(
             store,
             TrialFiles(settings.state / "files"),
-            self.wake.set,
+            self._woke,
             self._clock,
             status,
             TrialCheckpoints(store, assignments, stored),
@@ -345,7 +356,7 @@ class Deployment:
             logins=open_logins(settings.oidc, self.url, self.authentication, store, self._clock),
             sessions=open_sessions(self.url, self.authentication, store, self._clock),
             submissions=Submissions(
-                *(store, bundles, assignments, status, self.wake.set, self._clock, results),
+                *(store, bundles, assignments, status, self._woke, self._clock, results),
                 settings.controller.job_usd,
             ),
             nodes=self._nodes,
@@ -372,7 +383,7 @@ class Deployment:
         return HeartbeatReceiver(
             *(self.store, self.authentication, self._nodes, self._clock),
             self._settings.heartbeat_seconds,
-            self.meters.heartbeats,
+            *(self.meters.heartbeats, self.traces.span),
         )
 
     def _metrics(self, release: str) -> MetricsPage:
@@ -526,7 +537,7 @@ def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> Http
     app = FollowerGate(limited, lambda: not lead.leads, address)
     healthy = HealthGate(app, deployment.health, deployment.authentication)
     return HttpServer(
-        RequestMeter(healthy, deployment.meters.answered, SystemClock()),
+        RequestMeter(healthy, deployment.meters.answered, SystemClock(), deployment.traces.span),
         deployment.end_polls,
         settings.tls,
         end_seconds=None if settings.parent is None else _END_SECONDS,
@@ -537,13 +548,15 @@ def _check_start(settings: ServeSettings) -> None:
     """Check the settings before a new state directory is created.
 
     Raises:
-        SpecError: the policy, a file of pools or the identity provider can't be used.
+        SpecError: the policy, a file of pools, the identity provider or the receiver of traces
+            can't be used.
         Conflict: the state directory is new, and the port is in use.
     """
     _planner(settings.policy)
     for source in settings.pools:
         cloud_of(source)
     require_provider_client(settings.oidc)
+    require_traces(settings.traces, os.environ)
     if settings.follows:
         check_follower(settings.store_url, settings.state)
     if not settings.state.exists():

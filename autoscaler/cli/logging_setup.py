@@ -1,10 +1,15 @@
-"""Logging of long-running commands to standard error."""
+"""Logging of long-running commands to standard error, as text or as JSON."""
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
+from typing import Final
 
+from autoscaler.cli.options import LogFormat
 from autoscaler.domain.text import printable, printable_lines
+from autoscaler.log_fields import present_fields
 
 _MINIMUM_LEVELS = {
     # These libraries log each call at level INFO.
@@ -29,15 +34,42 @@ class PrintableFormatter(logging.Formatter):
         return printable_lines(super().format(record))
 
 
+_FIELDS: Final = ("tick", "job", "study", "instance", "intent", "trace_id")
+
+
+class JsonFormatter(logging.Formatter):
+    """Log formatter that makes one JSON object a line, in ASCII, so without control characters.
+
+    Keys are time (UTC, ISO 8601), level, logger, message, the fields of the activity that are
+    known (tick, job, study, instance, intent, trace_id), and traceback after an error.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        known = {**present_fields(), **vars(record)}
+        line |= {name: known[name] for name in _FIELDS if known.get(name) is not None}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
 def leave_providers_unlogged() -> None:
     """Print no log of providers, for a command that prints what they report itself."""
     logging.getLogger("providers").addHandler(logging.NullHandler())
 
 
-def log_to_stderr(line: str) -> None:
-    """Log to standard error from level INFO on; `line` is the format of a record."""
+def log_to_stderr(line: str, form: LogFormat = LogFormat.TEXT) -> None:
+    """Log to standard error from level INFO on; `line` is the format of a record as text."""
     handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter(line))
+    is_json = form is LogFormat.JSON
+    handler.setFormatter(JsonFormatter() if is_json else PrintableFormatter(line))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for library, level in _MINIMUM_LEVELS.items():
         logging.getLogger(library).setLevel(level)

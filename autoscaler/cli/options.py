@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from typer import Argument, Option
@@ -9,3 +10,10 @@ from typer import Argument, Option
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
 JobName = Annotated[str, Argument(help="Name or id of a job.", metavar="JOB")]
 Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]
+
+
+class LogFormat(StrEnum):
+    """Form of a log's lines."""
+
+    TEXT = "text"
+    JSON = "json"

@@ -27,6 +27,7 @@ from autoscaler.controller.workers import CallKind, CallWorkers, SharedWorkers, 
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.policies.base import Policy
+from autoscaler.spans import SpanOpener, no_span
 from autoscaler.store.store import Store
 from providers.base import Provider
 
@@ -44,7 +45,8 @@ class ControllerParts:
     queued instance whose cloud found capacity, and `on_console` with the console output of an
     instance that did not start. `truth` returns a simulation's true model of a job.
     `files_network` is the network of the storage with jobs' files; None without cloud storage.
-    `require_lead` raises `NotLeading` if this controller may call no cloud.
+    `require_lead` raises `NotLeading` if this controller may call no cloud. `span` opens the spans
+    of ticks and calls.
     """
 
     store: Store
@@ -63,6 +65,7 @@ class ControllerParts:
     truth: Callable[[str], GroundTruth | None] = lambda job: None
     files_network: str | None = None
     require_lead: Callable[[], None] = lambda: None
+    span: SpanOpener = no_span
 
 
 def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller:
@@ -93,7 +96,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     gate_budgets = Budgets(store, spending.always_fresh(), settings.fleet_usd)
     gate = LaunchGate(store, settings, gate_budgets)
     calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
-    calls.on_outcome = parts.on_outcome
+    calls.on_outcome, calls.span = parts.on_outcome, parts.span
     idle_instances = IdleInstances(store, settings, budgets, time.steady)
     reconciler = Reconciler(
         store,
@@ -120,4 +123,5 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         budgets=budgets,
         time=time,
         truth=parts.truth,
+        span=parts.span,
     )

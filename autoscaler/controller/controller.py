@@ -42,10 +42,12 @@ from autoscaler.domain.lives import LifetimeEstimate
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import GroundTruth, Snapshot
+from autoscaler.log_fields import log_fields
 from autoscaler.policies.base import Policy
 from autoscaler.policies.wrappers.barriers import BesideBarriers
 from autoscaler.policies.wrappers.boots import FinishesBoots
 from autoscaler.policies.wrappers.gangs import InWholeGangs
+from autoscaler.spans import SpanOpener, no_span
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.measurements import REVERSED_DURATION
 from autoscaler.store.store import Store
@@ -130,8 +132,10 @@ class Controller:
         budgets: Budgets,
         time: LoopTime,
         truth: Callable[[str], GroundTruth | None] = lambda job: None,
+        span: SpanOpener = no_span,
     ) -> None:
         self._store = store
+        self._span = span
         self._market = market
         self._planning = IsolatedPlanning(InWholeGangs(FinishesBoots(BesideBarriers(policy))))
         self._observer = observer
@@ -163,14 +167,20 @@ class Controller:
     def tick(self, now_seconds: float) -> TickReport:
         """Run one iteration of the control loop."""
         self._tick += 1
+        with log_fields(tick=self._tick):
+            return self._run_tick(now_seconds)
+
+    def _run_tick(self, now_seconds: float) -> TickReport:
         self._hands_off = hands_off(self._settings, self._store)
         jumped_seconds = self._time.begin_tick(now_seconds)
         if jumped_seconds:
             self._record_jump(jumped_seconds, now_seconds)
-        observed = self._observer.observe(now_seconds, bool(jumped_seconds))
-        with self._budgets.spending.each_ledger_once():
+        with self._span("observe", tick=self._tick):
+            observed = self._observer.observe(now_seconds, bool(jumped_seconds))
+        with self._span("decide", tick=self._tick), self._budgets.spending.each_ledger_once():
             plan, decisions = self._decide(observed.alive, now_seconds)
-        started = self._calls.carry_out(now_seconds, launches=self._hands_off is None)
+        with self._span("act", tick=self._tick):
+            started = self._calls.carry_out(now_seconds, launches=self._hands_off is None)
         self._prune(now_seconds)
         self._ticked_seconds = now_seconds
         self._update_status(plan, observed, now_seconds)
@@ -297,7 +307,7 @@ class Controller:
         if reported:
             self._store.journal.add(self._tick, now_seconds, snapshot, plan, reported)
         for decision in reported:
-            _log.info("%s", decision.reason)
+            _log.info("%s", decision.reason, extra={"job": decision.job})
         return plan, reported
 
     def _record_unplanned(self, jobs: Collection[str], now_seconds: float) -> None:

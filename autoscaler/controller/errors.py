@@ -47,7 +47,8 @@ class ErrorRecord:
         if key in self._known:
             with self._lock:
                 self._known = {known: text for known, text in self._known.items() if known != key}
-            _log.info("%s %s: %s succeeds again", self._kind, subject, activity)
+            text, fields = "%s %s: %s succeeds again", {self._kind: subject}
+            _log.info(text, self._kind, subject, activity, extra=fields)
         return value
 
     def _record(self, key: tuple[str, str], error: Exception) -> None:
@@ -58,7 +59,8 @@ class ErrorRecord:
             return
         with self._lock:
             self._known = {**self._known, key: text}
-        _log.error("%s %s: %s", self._kind, subject, text, exc_info=None if is_known else error)
+        cause, fields = None if is_known else error, {self._kind: subject}
+        _log.error("%s %s: %s", self._kind, subject, text, exc_info=cause, extra=fields)
 
     def keep(self, subjects: Collection[str]) -> None:
         """Forget the failures of all other subjects."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -68,6 +69,17 @@ _THREADS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _InContext:
+    """Threads whose calls log and trace as parts of the activity that submits them."""
+
+    threads: ThreadPoolExecutor
+
+    def submit(self, call: Callable[[], None]) -> object:
+        """Run `call` in a thread, in a copy of the caller's context."""
+        return self.threads.submit(copy_context().run, call)
+
+
 class ThreadWorkers:
     """Threads for each kind of call and each provider.
 
@@ -85,7 +97,7 @@ class ThreadWorkers:
 
     def of(self, kind: CallKind, provider: str) -> Workers:
         """Return the threads for calls of this kind to a provider."""
-        return self._pools[kind, provider]
+        return _InContext(self._pools[kind, provider])
 
     def close(self) -> None:
         """Wait for launches and terminations that are under way, and for no question."""

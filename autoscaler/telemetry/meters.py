@@ -15,6 +15,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.policies.base import Policy
+from autoscaler.spans import SpanOpener, no_span
 from autoscaler.telemetry.catalogue import (
     CALLS,
     HEARTBEATS,
@@ -120,28 +121,32 @@ def _outcome(error: Exception | None) -> str:
 
 
 class MeteredPolicy:
-    """Policy whose calls are timed; all its other attributes are the policy's."""
+    """Policy whose calls are timed and traced; all its other attributes are the policy's."""
 
-    def __init__(self, policy: Policy, meters: Meters) -> None:
+    def __init__(self, policy: Policy, meters: Meters, span: SpanOpener = no_span) -> None:
         self._policy = policy
         self._meters = meters
+        self._span = span
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._policy, name)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the policy's plan."""
-        with self._meters.plan():
+        with self._meters.plan(), self._span("plan", jobs=len(snapshot.jobs)):
             return self._policy.plan(snapshot)
 
 
 class MeteredProvider(Provider):
-    """Provider whose calls are counted and timed, under the name that offers have for it."""
+    """Provider whose calls are counted, timed and traced, under its name in offers."""
 
-    def __init__(self, name: str, provider: Provider, meters: Meters) -> None:
+    def __init__(
+        self, name: str, provider: Provider, meters: Meters, span: SpanOpener = no_span
+    ) -> None:
         self._name = name
         self._provider = provider
         self._meters = meters
+        self._span = span
 
     @property
     def identity(self) -> IdentityVerifier | None:
@@ -205,5 +210,6 @@ class MeteredProvider(Provider):
 
     @contextmanager
     def _call(self, operation: str) -> Iterator[None]:
-        with self._meters.call(self._name, operation):
+        name = f"{self._name} {operation}"
+        with self._meters.call(self._name, operation), self._span(name, provider=self._name):
             yield

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from autoscaler.cli.options import Store
+from autoscaler.cli.options import LogFormat, Store
 from autoscaler.domain.access import Role
 from autoscaler.domain.training import Engine
 
@@ -196,6 +196,16 @@ Notify = Annotated[
         help="File of the targets of notices: webhooks, Slack, e-mail; see docs/notifications.md."
     ),
 ]
+TracesUrl = Annotated[
+    str | None,
+    Option(
+        help="URL of a receiver of traces (OTLP over HTTP), such as http://localhost:4318. "
+        "Default: OTEL_EXPORTER_OTLP_ENDPOINT, or none."
+    ),
+]
+HowLogged = Annotated[
+    LogFormat, Option(help="Form of the log's lines: text, or json with one object a line.")
+]
 Parent = Annotated[int | None, Option(hidden=True)]
 
 
@@ -238,6 +248,8 @@ def serve(
     oidc_hours: OidcHours = 12.0,
     metrics_jobs: MetricsJobs = 1_000,
     notify: Notify = None,
+    traces: TracesUrl = None,
+    log_format: HowLogged = LogFormat.TEXT,
     parent: Parent = None,
 ) -> None:
     """Run the controller, for local cores or cloud pools.
@@ -251,7 +263,7 @@ def serve(
     from autoscaler.main import serve as run
     from autoscaler.wire.connection import state_directory
 
-    log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr("%(asctime)s %(levelname)s %(name)s: %(message)s", log_format)
     settings = serve_settings(
         state or state_directory(),
         devices=devices,
@@ -281,6 +293,7 @@ def serve(
         encryption=Encryption(tls_cert, tls_key, tls_ca, insecure),
         replaces_key=new_key,
         metrics_jobs=metrics_jobs,
+        traces=traces,
         identity_provider=IdentityProvider(
             oidc_issuer,
             oidc_client_id,

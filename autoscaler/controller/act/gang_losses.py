@@ -46,7 +46,7 @@ class GangLosses:
             text = _text(gang, all_instances)
             if gang.is_whole:
                 self._refuse_offer(gang, text, now_seconds)
-            _log.info("%s %s: %s", job.id, GANG_GIVEN_BACK, text)
+            _log.info("%s %s: %s", job.id, GANG_GIVEN_BACK, text, extra={"job": job.id})
             self._store.events.add(Event(now_seconds, GANG_GIVEN_BACK, text, job.id))
 
     def _give_back(self, held: HeldInstance, now_seconds: float) -> None:

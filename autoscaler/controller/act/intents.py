@@ -51,6 +51,8 @@ from autoscaler.domain.instance import (
 )
 from autoscaler.domain.intent import LONGEST_WAIT_SECONDS, Intent, IntentKind
 from autoscaler.domain.plan import ReasonCode
+from autoscaler.log_fields import log_fields
+from autoscaler.spans import SpanOpener, no_span
 from autoscaler.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class IntentExecutor:
         self._running: set[int] = set()
         self._lock = threading.Lock()
         self.on_outcome: Callable[[], None] = lambda: None
+        self.span: SpanOpener = no_span
 
     def carry_out(self, now_seconds: float, launches: bool = True) -> int:
         """Start every due call that is not running; return how many.
@@ -145,7 +148,7 @@ class IntentExecutor:
                 if intent.id in self._running:
                     continue
                 self._running.add(intent.id)
-            workers.submit(partial(self._run, intent))
+            workers.submit(partial(self._run_in_context, intent))
             started += 1
         return started
 
@@ -153,6 +156,12 @@ class IntentExecutor:
         held = self._store.instances.get(intent.instance)
         provider = self._market.provider_of(held.offer, held.cloud_id) or ""
         return self._workers.of(CallKind(intent.kind), provider)
+
+    def _run_in_context(self, intent: Intent) -> None:
+        """Run an intent in a span; all spans of one intent, in several ticks, have its number."""
+        fields: dict[str, str | int] = {"instance": intent.instance, "intent": intent.id}
+        with log_fields(**fields), self.span(f"{intent.kind} instance", **fields):
+            self._run(intent)
 
     def _run(self, intent: Intent) -> None:
         try:
@@ -222,6 +231,9 @@ class IntentExecutor:
         else:
             after = self._store.instances.observe_cloud(held.id, launched, self._clock.now())
             record_launched(self._store, held, after, self._clock.now())
+            _log.info(
+                "%s is ordered: %s, %s", held.id, after.offer, launched.id, extra={"job": held.job}
+            )
             if launched.is_decided:
                 record_acceptance(self._store, after.offer, self._clock.now())
             else:

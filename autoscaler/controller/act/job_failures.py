@@ -161,7 +161,7 @@ class JobFailures:
         self._record_event(now_seconds, QUARANTINE, text, None)
 
     def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
-        _log.info("%s %s: %s", job or "fleet", kind, text)
+        _log.info("%s %s: %s", job or "fleet", kind, text, extra={"job": job})
         self._store.events.add(Event(now_seconds, kind, text, job))
 
 

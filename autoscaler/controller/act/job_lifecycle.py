@@ -218,7 +218,7 @@ class JobLifecycle:
             self._record_event(now_seconds, "stopped", job.cause or "on request", job.id)
 
     def _record_event(self, now_seconds: float, kind: str, text: str, job: str) -> None:
-        _log.info("%s %s: %s", job, kind, text)
+        _log.info("%s %s: %s", job, kind, text, extra={"job": job})
         self._store.events.add(Event(now_seconds, kind, text, job))
 
 

@@ -101,7 +101,7 @@ class Restarts:
             return world  # no instance is left that could hold the fact; the next one will
         self._store.instances.note(holder, {Fact.WORLD: str(world)})
         text = restart_text(world, cause, before)
-        _log.info("%s restart: %s", job.id, text)
+        _log.info("%s restart: %s", job.id, text, extra={"job": job.id})
         self._store.events.add(Event(world.formed_seconds, "restart", text, job.id))
         return world
 

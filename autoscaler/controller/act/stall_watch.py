@@ -100,7 +100,7 @@ class StallWatch:
         self._add_event(job, "paused", cause, now_seconds)
 
     def _add_event(self, job: JobRecord, kind: str, text: str, now_seconds: float) -> None:
-        _log.info("%s %s: %s", job.id, kind, text)
+        _log.info("%s %s: %s", job.id, kind, text, extra={"job": job.id})
         self._store.events.add(Event(now_seconds, kind, text, job.id))
 
 

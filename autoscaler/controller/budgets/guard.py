@@ -67,7 +67,7 @@ class BudgetGuard:
         for job in at_work:
             store.jobs.set_phase(job.id, JobPhase.STOPPING, now_seconds, cause, self.stop_reason)
             store.events.add(Event(now_seconds, "budget", cause, job.id))
-            _log.info("%s budget: %s", job.id, cause)
+            _log.info("%s budget: %s", job.id, cause, extra={"job": job.id})
 
 
 class Budgets:

@@ -346,7 +346,7 @@ class Observer:
             give_up(self._store, held, cause, now_seconds)
 
     def _record_event(self, now_seconds: float, kind: str, text: str, job: str | None) -> None:
-        _log.info("%s: %s", kind, text)
+        _log.info("%s: %s", kind, text, extra={"job": job})
         self._store.events.add(Event(now_seconds, kind, text, job))
 
     def _isolated(self, apply: Callable[[], None]) -> None:
@@ -386,7 +386,8 @@ class Consoles:
         try:
             text = self._market.console(held.offer, cloud_id)
         except CastorError as error:
-            _log.warning("the console of %s can't be read: %s", held.id, error)
+            fields = {"job": held.job, "instance": held.id}
+            _log.warning("the console of %s can't be read: %s", held.id, error, extra=fields)
             return
         if text:
             self.keep(held, text[-_MOST_CHARACTERS:])

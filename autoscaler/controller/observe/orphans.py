@@ -76,8 +76,8 @@ class Orphans:
 
     def _terminate(self, listed: CloudInstance, cause: str, now_seconds: float) -> None:
         text = f"{listed.id} ({listed.offer}): {cause}; it is terminated"
-        _log.info("orphan: %s", text)
         job = listed.tags.get(JOB_TAG)
+        _log.info("orphan: %s", text, extra={"job": job})
         self._store.events.add(Event(now_seconds, "orphan", text, job))
         provider = self._market.provider_of(listed.offer, listed.id) or ""
         workers = self._workers.of(CallKind.TERMINATE, provider)

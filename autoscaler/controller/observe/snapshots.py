@@ -170,7 +170,8 @@ class Snapshots:
                 text = error_text(error)
                 left_out[job.id] = text
                 if self._left_out.get(job.id) != text:
-                    _log.exception("no snapshot of job %s can be taken", job.id)
+                    fields = {"job": job.id}
+                    _log.exception("no snapshot of job %s can be taken", job.id, extra=fields)
         self._left_out = left_out
         return tuple(snapshots)
 

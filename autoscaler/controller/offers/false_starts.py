@@ -91,7 +91,8 @@ def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str |
 def give_up(store: Store, held: HeldInstance, cause: str, now_seconds: float) -> None:
     """Terminate an instance that does not start as it should; it counts as a false start."""
     text = f"{held.id}: {cause}"
-    _log.info("instance given up: %s", text)
+    fields = {"job": held.job, "instance": held.id}
+    _log.info("instance given up: %s", text, extra=fields)
     store.events.add(Event(now_seconds, "instance given up", text, held.job))
     facts: dict[str, str] = {Fact.GIVEN_UP: cause}
     store.instances.request_termination(held.id, now_seconds, facts)

@@ -19,6 +19,7 @@ from autoscaler.domain.heartbeats import heartbeat_seconds
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.instances.nodes import Nodes, TakenReport
+from autoscaler.spans import SpanOpener, no_span
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import NodeReply, NodeReport
 from autoscaler.wire.node_reports import read_node_report
@@ -57,12 +58,15 @@ class HeartbeatReceiver:
         clock: Clock,
         least_seconds: float,
         count: Callable[[int, int], None] = lambda stored, refused: None,
+        span: SpanOpener = no_span,
     ) -> None:
         """Answer heartbeats that each agent sends every `least_seconds`, or less often.
 
-        `count` is called with the numbers of stored and of refused heartbeats of a batch.
+        `count` is called with the numbers of stored and of refused heartbeats of a batch. `span`
+        opens the span of a heartbeat with news.
         """
         self._count = count
+        self._span = span
         self._store = store
         self._authentication = authentication
         self._nodes = nodes
@@ -136,11 +140,17 @@ class HeartbeatReceiver:
 
     def _reply(self, taken: TakenReport, interval_seconds: float) -> Answered | Exception:
         try:
-            reply = self._nodes.reply(taken)
+            reply = self._reply_in_span(taken)
         except Exception as error:  # as above
             return error
         reply = replace(reply, heartbeat_seconds=interval_seconds)
         return Answered(taken.before, taken.report, reply)
+
+    def _reply_in_span(self, taken: TakenReport) -> NodeReply:
+        if not taken.is_news:
+            return self._nodes.reply(taken)
+        with self._span("report", job=taken.after.job, instance=taken.after.id):
+            return self._nodes.reply(taken)
 
     def _keep_sightings(self) -> None:
         """Store times of reports that are in memory only, if that is long ago."""
