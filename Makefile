@@ -15,6 +15,8 @@ export RES_OPTIONS ?= timeout:1 attempts:3
 FRAMEWORKS := lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 \
 	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0 tensorboard==2.21.0 \
 	optunahub==0.5.0
+# The validator of FOCUS 1.0, and the last packages that it works with.
+FOCUS := focus-validator==1.0.0 'multimethod<1.12'
 # Where `make wheels` writes Castor's wheel and the lists of packages that go with it.
 WHEELS ?= dist
 # PyTorch here with its packages for CUDA, which tool.uv leaves out of requirements.lock.
@@ -36,7 +38,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 UNFINISHED := .venv/.unfinished
 INSTALLED := .venv/.installed
 
-.PHONY: help setup demo site test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies lint bench bench-check bench-gpu soak lock wheels sbom licences image-aws image-gcp clean
+.PHONY: help setup demo site test test-all test-kills test-aws test-gcp test-optuna test-optuna-next test-frameworks dst dst-mutations studies focus lint bench bench-check bench-gpu soak lock wheels sbom licences image-aws image-gcp clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands.
@@ -108,6 +110,11 @@ dst-mutations: $(INSTALLED) ## Plant defects in the controller; each must break 
 studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, three trials each.
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \
 		$(CURDIR)/$(BIN)/python $(CURDIR)/examples/$$study/study.py --trials 3 || exit 1; done
+
+focus: $(INSTALLED) ## Check the export of costs by the FinOps Foundation's validator of FOCUS 1.0.
+	@test -x build/focus/bin/focus-validator || { $(PYTHON) -m venv build/focus \
+		&& build/focus/bin/pip --quiet install $(FOCUS); }
+	@$(BIN)/python -m pytest tests/ledger/test_focus.py $(ARGS)
 
 lint: $(INSTALLED) ## Check style, format, plain English, types and the imports between packages.
 	$(BIN)/ruff check .

@@ -63,6 +63,7 @@ from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
@@ -363,6 +364,7 @@ class Deployment:
             heartbeats=self._heartbeats(),
             studies=self._studies,
             views=Views(store, status, assignments, release),
+            receipts=Receipts(store, status),
             bundles=bundles,
             logs=self._job_logs,
             results=results,

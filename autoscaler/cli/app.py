@@ -15,6 +15,7 @@ from autoscaler.cli.backup.commands import backup, restore
 from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
+from autoscaler.cli.costs.options import costs
 from autoscaler.cli.fleet import drain, freeze, reclaim, unfreeze
 from autoscaler.cli.foresight.commands import curve, history, what_if
 from autoscaler.cli.init.options import init
@@ -305,21 +306,6 @@ def stop(
 
 
 @app.command()
-def costs(as_json: Json = False) -> None:
-    """Print the dollars spent, by job, by offer and by day."""
-    from autoscaler.cli.live import print_whole
-    from autoscaler.cli.tables import costs_table
-    from autoscaler.wire.connection import connect
-    from autoscaler.wire.messages import CostView
-
-    view = connect().costs()
-    if as_json:
-        print_json(CostView, view)
-    else:
-        print_whole(costs_table(view))
-
-
-@app.command()
 def offers(
     file: Annotated[
         Path | None,
@@ -345,6 +331,7 @@ app.command()(resume)
 app.command()(curve)
 app.command()(history)
 app.command("what-if")(what_if)
+app.command()(costs)
 app.command()(drain)
 app.command()(login)
 app.command()(logout)

@@ -287,8 +287,8 @@ def forecast_table(job: JobView, forecast: Sequence[ForecastView]) -> Table:
 def costs_table(costs: CostView) -> Table:
     """Return a table of spending by job, offer and day.
 
-    It has rows for months and users if there are several, and a column for transfer costs if
-    there are any.
+    It has rows for months, users and teams if there are several, and a column for transfer costs
+    if there are any.
     """
     sent = costs.transfer
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -302,6 +302,7 @@ def costs_table(costs: CostView) -> Table:
         ("day", costs.by_day, sent.by_day if sent else {}),
         ("month", costs.by_month if len(costs.by_month) > 1 else {}, {}),
         ("person", costs.by_person if len(costs.by_person) > 1 else {}, {}),
+        ("team", costs.by_team if len(costs.by_team) > 1 else {}, {}),
     ):
         for name, usd in sorted(parts.items()):
             is_paid = title == "offer" and name in costs.paid_already

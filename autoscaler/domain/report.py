@@ -109,7 +109,8 @@ class TrainingReport:
     sent. `state_bytes` is the size of the state that a joiner or a checkpoint gets, frozen
     parameters included; None if unknown. `skipped_steps` of the `step` steps changed no weights,
     because the loss or a gradient was not finite. `memory` has the peaks of one device of this
-    start; empty where its memory is not counted.
+    start; empty where its memory is not counted. `steps` are those of this start, in
+    `trained_seconds` of training; None from older sessions.
     """
 
     step: int
@@ -133,6 +134,8 @@ class TrainingReport:
     skipped_steps: int = 0
     state_bytes: int | None = None
     memory: tuple[MemoryPeak, ...] = ()
+    steps: int | None = None
+    trained_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ def sound_report(report: TrainingReport, refusals: Refusals) -> TrainingReport |
         require_count, state_bytes, "state_bytes", _MOST_PARAMETER_BYTES
     ):
         state_bytes = None
+    if report.steps is not None and not refusals.allows(_require_start, report):
+        report = replace(report, steps=None, trained_seconds=None)
     return replace(
         report,
         noise=noise,
@@ -130,6 +132,12 @@ def _sound_limit(limit: tuple[str, int] | None) -> tuple[str, int] | None:
     if limit is None or not Refusals().allows(_require_limit, *limit):
         return None
     return limit
+
+
+def _require_start(report: TrainingReport) -> None:
+    require_count(report.steps or 0, "steps", MOST_STEPS, least=0)
+    trained_seconds = report.trained_seconds or 0.0
+    require_number(trained_seconds, "trained_seconds", 0.0, LONGEST_SECONDS)
 
 
 def _require_memory_peak(peak: MemoryPeak) -> None:

@@ -37,6 +37,7 @@ from autoscaler.node.script.preparation import Need, Preparation, Ready
 from autoscaler.node.script.rendezvous_port import RendezvousPort
 from autoscaler.node.script.trainer import Trainer
 from autoscaler.node.state import AgentState, Prepared, Start, save_state
+from autoscaler.node.time_meter import TimeMeter
 from autoscaler.node.watchdog import Watchdog
 from autoscaler.wire.messages import Assignment, NodeReply, Wanted
 from autoscaler.wire.node_client import NodeClient
@@ -98,6 +99,8 @@ class Agent:
         )
         self._heartbeats.on_reply = self._wakeup.set
         self._heartbeats.count = self._transfers.count
+        self._time = TimeMeter(disk.time, clock, job)
+        self._heartbeats.count_time = self._time.count
 
     def run(self) -> None:
         """Run turns for ever: after each event, and at least every `TURN_SECONDS`."""
@@ -140,6 +143,7 @@ class Agent:
             self._save(failure=None)
         if self._reply is not None:
             self._reconcile(self._reply)
+        self._count_time()
         if self._outbox.stand(self._standing()):
             self._heartbeats.urge()
 
@@ -256,6 +260,7 @@ class Agent:
         _log.info("the instance moves to job %s", assignment.job)
         self._logs.begin(assignment.job)
         self._transfers.begin(assignment.job)
+        self._time.begin(assignment.job)
         self._trial_relay.end()
         self._trainer.forget()
         self._ready = None
@@ -447,9 +452,7 @@ class Agent:
         if start is not None and not start.has_ended:
             if start.is_leaving:  # to be started again, or for good
                 return InstancePhase.DRAINING if self._drains else InstancePhase.PREPARING
-            is_at_work = start.has_stepped or self._trial_relay.is_spoken_to
-            is_at_work |= self._command.is_at_work(start, self._state.assignment)
-            return InstancePhase.TRAINING if is_at_work else InstancePhase.STARTING
+            return InstancePhase.TRAINING if self._is_at_work(start) else InstancePhase.STARTING
         if self._preparation is not None and self._drains:
             return InstancePhase.DRAINING
         if self._state.is_complete or self._drains:
@@ -459,6 +462,19 @@ class Agent:
         if self._ready is not None and not _permits_start(self._reply):
             return InstancePhase.READY
         return InstancePhase.PREPARING
+
+    def _is_at_work(self, start: Start) -> bool:
+        """Return whether the running script trains, or a trial's objective runs."""
+        is_at_work = start.has_stepped or self._trial_relay.is_spoken_to
+        return is_at_work or self._command.is_at_work(start, self._state.assignment)
+
+    def _count_time(self) -> None:
+        """Count the time until the next turn by what the instance does now."""
+        start, stands_by = self._state.start, self._reply is not None and self._reply.pauses
+        if start is not None and not start.has_ended and self._is_at_work(start):
+            self._time.turn_at_work(self._trainer.times(start), start.follows)
+        else:
+            self._time.turn_off_work(self._phase(), start, stands_by)
 
     def _update_start(self, **changes: Any) -> Start:
         """Save changes of the present start, and return the start."""

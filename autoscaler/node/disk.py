@@ -18,6 +18,7 @@ class Disk:
         self.state = directory / "agent.json"
         self.answered = directory / "answered"
         self.transfers = directory / "transfers.json"
+        self.time = directory / "time.json"
         self.log = directory / "job.log"
         self.work = directory / "work"
         self.home = directory / "home"

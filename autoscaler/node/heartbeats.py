@@ -14,6 +14,7 @@ from autoscaler.back_off import BackOff
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotAllowed, Unavailable, UnknownInstance
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.time_use import TimeCount
 from autoscaler.domain.transfer import TransferCount
 from autoscaler.node.files.logs import LogShipping
 from autoscaler.node.outbox import Outbox
@@ -36,8 +37,8 @@ class Heartbeats:
     """Sender of the reports in the outbox, which keeps the last reply of the controller.
 
     The modification time of the file `answered` is the time of the last answer, so that a lease
-    continues when the agent restarts. `count` returns the transfers for a job; None if they are
-    not counted.
+    continues when the agent restarts. `count` and `count_time` return the transfers and the use of
+    time for a job; None if they are not counted.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Heartbeats:
         self.on_reply: Callable[[], None] = lambda: None
         self.count: Callable[[str | None], TransferCount | None] = lambda job: None
         self.gpus = GpuMeter(clock)
+        self.count_time: Callable[[str | None], TimeCount | None] = lambda job: None
 
     def start(self) -> None:
         """Start the threads. Call only once."""
@@ -103,7 +105,12 @@ class Heartbeats:
         wait_seconds = longest_seconds if has_done_its_part else 0.0
         try:
             transfer = self.count(report.job)  # counts the log too
-            counted = replace(report, transfer=transfer, gpu_use=self.gpus.use())
+            counted = replace(
+                report,
+                transfer=transfer,
+                gpu_use=self.gpus.use(),
+                time=self.count_time(report.job),
+            )
             self.reply = self._client.heartbeat(counted, wait_seconds)
         except CastorError as error:
             if not isinstance(error, _UNANSWERED_ERRORS):

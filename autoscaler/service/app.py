@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from datetime import date
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,6 @@ from autoscaler.controller.predict.what_if import WhatIf
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.job_names import meant_job
 from autoscaler.domain.program import ProgramMemory
-from autoscaler.domain.spending import DailyCost
 from autoscaler.notifications.outbox import Notifications
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
@@ -33,6 +31,7 @@ from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
@@ -47,6 +46,7 @@ from autoscaler.service.routes.bodies import (
     change_text,
     json_response,
 )
+from autoscaler.service.routes.costs import costs_router
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.job_lists import job_lists_router
 from autoscaler.service.routes.logins import login_pages_router, logins_router
@@ -70,7 +70,6 @@ from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
     Change,
-    CostView,
     DecisionView,
     FleetView,
     ForecastView,
@@ -101,6 +100,7 @@ class ServiceDependencies:
     heartbeats: HeartbeatReceiver
     studies: Studies
     views: Views
+    receipts: Receipts
     bundles: Bundles
     logs: Logs
     results: Results
@@ -129,6 +129,8 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     histories = Histories(dependencies.store, dependencies.clock)
     app.include_router(outlooks_router(dependencies.outlooks, histories, dependencies.store))
     app.include_router(results_router(dependencies.results))
+    costs = costs_router(dependencies.views, dependencies.receipts, dependencies.clock)
+    app.include_router(costs)
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))
     app.include_router(_programs(dependencies))
@@ -303,17 +305,6 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
     def offers() -> JsonResponse[OffersView]:
         """Return all offers with source and age of their prices."""
         return json_response(OffersView, views.offers(clock.now()))
-
-    @router.get("/costs", dependencies=[Depends(Permit(AccessAction.READ))])
-    def costs() -> JsonResponse[CostView]:
-        """Return the spending so far by job, offer, day, month and person."""
-        return json_response(CostView, views.costs(clock.now()))
-
-    @router.get("/costs/days", dependencies=[Depends(Permit(AccessAction.READ))])
-    def daily_costs(first: date, last: date) -> JsonResponse[tuple[DailyCost, ...]]:
-        """List the spending by day and offer, of UTC days from `first` to `last` inclusive."""
-        costs = views.daily_costs(first, last, clock.now())
-        return json_response(tuple[DailyCost, ...], costs)
 
     @router.post("/freeze")
     def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> NoContent:

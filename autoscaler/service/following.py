@@ -27,7 +27,7 @@ _PATHS: Final = re.compile(
     re.DOTALL,
 )
 _STORED: Final = re.compile(
-    r"/v1/(jobs(/[^/]+(/decisions)?)?|costs(/days)?|programs(/[^/]+)?|studies/[^/]+(/stays)?)"
+    r"/v1/(jobs(/[^/]+(/(decisions|receipt))?)?|costs(/days)?|programs(/[^/]+)?|studies/[^/]+(/stays)?)"
 )
 _KNOWN_SECONDS: Final = 1.0
 

@@ -28,6 +28,7 @@ from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.retention import SqlRetention
 from autoscaler.store.sql.settings import SqlSettings
 from autoscaler.store.sql.studies import SqlStudyBook
+from autoscaler.store.sql.time_uses import SqlTimeUses
 from autoscaler.store.sql.tokens import SqlTokens
 from autoscaler.store.sql.trials import SqlLeases, SqlTrials
 from autoscaler.store.store import Store
@@ -131,6 +132,7 @@ def _store_in(database: Database, version: str) -> Store:
         journal=SqlJournal(database),
         events=SqlEvents(database),
         ledger=SqlLedgerLines(database),
+        time_uses=SqlTimeUses(database),
         tokens=SqlTokens(database),
         people=SqlPeople(database),
         owners=SqlOwners(database),

@@ -23,6 +23,7 @@ from autoscaler.store.repositories.reports import Reports
 from autoscaler.store.repositories.retention import Retention
 from autoscaler.store.repositories.settings import Settings
 from autoscaler.store.repositories.studies import StudyBook
+from autoscaler.store.repositories.time_uses import TimeUses
 from autoscaler.store.repositories.tokens import Tokens
 from autoscaler.store.repositories.trials import Leases, Trials
 
@@ -53,6 +54,7 @@ class Store:
     journal: Journal
     events: Events
     ledger: LedgerLines
+    time_uses: TimeUses
     tokens: Tokens
     people: People
     owners: Owners

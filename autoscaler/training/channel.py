@@ -77,9 +77,16 @@ class AgentConnection:
         """Send a report of the job's training; only the deciding replica does."""
         self._send({"kind": "report", "report": asdict(report)})
 
-    def stepped(self, steps: int, step: int) -> None:
-        """Report `steps` steps since this start, the last of them the job's step `step`."""
-        self._send({"kind": "stepped", "steps": steps, "step": step})
+    def stepped(
+        self, steps: int, step: int, paused_seconds: float = 0.0, lost_seconds: float = 0.0
+    ) -> None:
+        """Report `steps` steps since this start, the last of them the job's step `step`.
+
+        Of the time since the first step, changes of membership and checkpoints took
+        `paused_seconds`, and steps that were lost `lost_seconds`.
+        """
+        halts = {"paused_seconds": paused_seconds, "lost_seconds": lost_seconds}
+        self._send({"kind": "stepped", "steps": steps, "step": step, **halts})
 
     def phase(self, name: str | None, seconds: float = 0.0) -> None:
         """Report a phase without steps that takes at most `seconds`; None ends the last one."""

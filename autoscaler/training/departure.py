@@ -94,6 +94,8 @@ class SessionEnd:
         parts.loader.close()
         try:
             self._schedule.save_last(is_wanted=everyone_leaves)
+            if parts.reporter is not None:
+                parts.reporter.report_steps()
             if parts.channel is not None:
                 parts.channel.left()
         finally:

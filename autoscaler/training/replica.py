@@ -15,7 +15,13 @@ from autoscaler.training.decisions import decision_of, gain_inputs, repeated
 from autoscaler.training.device_limits import DeviceLimits
 from autoscaler.training.gradients.noise import GradientSquares
 from autoscaler.training.members.job_ranks import Exchange, JobRanks
-from autoscaler.training.members.round_times import Round, Speed, pause_of, samples_seconds
+from autoscaler.training.members.round_times import (
+    Halts,
+    Round,
+    Speed,
+    pause_of,
+    samples_seconds,
+)
 from autoscaler.training.members.rounds import (
     ROUND_SECONDS,
     Agreement,
@@ -63,7 +69,7 @@ class Replica:
     fitted model, None before the first. `limits` holds the examples that devices take at once.
     `sees_lighthouse` and `sees_change` report as `MembershipEngine` does. `decides`: whether this
     rank leads the deciding replica. `observations` and `pauses` are those since the last report.
-    `training_seconds` and committed `steps` count from this start.
+    `training_seconds`, committed `steps` and `halts` count from this start.
     """
 
     def __init__(
@@ -102,6 +108,7 @@ class Replica:
         self.observations: list[StepObservation] = []
         self.pauses: list[MembershipPause] = []
         self.training_seconds = 0.0
+        self.halts = Halts()
         self.steps = 0
         self.decides = False
 
@@ -246,12 +253,21 @@ class Replica:
         return is_due and step_examples == agreement.batch_total
 
     def count_step(
-        self, committed: bool, step_examples: int, micro_steps: int, began_seconds: float
+        self,
+        committed: bool,
+        step_examples: int,
+        micro_steps: int,
+        began_seconds: float,
+        skipped: bool = False,
     ) -> None:
-        """Record a step of `micro_steps` micro-steps, begun at `began_seconds` of the clock."""
+        """Record a step of `micro_steps` micro-steps, begun at `began_seconds` of the clock.
+
+        `skipped`: whether the step was committed and moved no weight.
+        """
         assert self._round is not None
         seconds = self._clock.monotonic() - began_seconds
         self.steps += committed
+        self.halts.lost_seconds += seconds if skipped else 0.0
         if not committed:
             self._round.clean = False
             self._failed_step_seconds = began_seconds
@@ -377,6 +393,8 @@ class Replica:
         )
         failed_seconds, self._failed_step_seconds = self._failed_step_seconds, None
         self._step_times, self._spent_seconds = (*self._step_times[:2], 0), (0.0, 0.0)
+        if last is not None:
+            self._count_halt(exchange, last.agreement, asked_seconds, failed_seconds)
         if last is None or not self.decides:
             return
         if exchange.membership.changed:
@@ -398,3 +416,24 @@ class Replica:
             key = split.device, split.accumulation
             mean = self._step_seconds.get(key, observed.step_seconds)
             self._step_seconds[key] = mean + _NEW_SHARE * (observed.step_seconds - mean)
+
+    def _count_halt(
+        self,
+        exchange: Exchange,
+        last: Agreement,
+        asked_seconds: float,
+        failed_seconds: float | None,
+    ) -> None:
+        """Count the time before a round if it went to a change, a lost step or a checkpoint."""
+        since_seconds = asked_seconds if failed_seconds is None else failed_seconds
+        seconds = self._clock.monotonic() - since_seconds
+        if exchange.membership.changed:
+            is_lost = pause_of(last, len(exchange.rows), seconds).kind == "loss"
+        elif failed_seconds is not None or last.saves_checkpoint:
+            is_lost = failed_seconds is not None
+        else:
+            return
+        if is_lost:
+            self.halts.lost_seconds += seconds
+        else:
+            self.halts.paused_seconds += seconds

@@ -55,9 +55,19 @@ class Reporter:
         if now_seconds - self._reported_seconds < _REPORT_SECONDS and not is_due:
             return
         self._reported_seconds = now_seconds
-        self._channel.stepped(self._replica.steps, self._state.counters.step)
+        self.report_steps()
         if self._replica.decides:
             self._channel.report(self._compose())
+
+    def report_steps(self) -> None:
+        """Send the count of steps, and of the time without steps."""
+        halts = self._replica.halts
+        self._channel.stepped(
+            self._replica.steps,
+            self._state.counters.step,
+            halts.paused_seconds,
+            halts.lost_seconds,
+        )
 
     def _compose(self) -> TrainingReport:
         replica, counters = self._replica, self._state.counters
@@ -86,6 +96,8 @@ class Reporter:
             engine=self.engine,
             skipped_steps=counters.skipped_steps,
             memory=() if self.memory is None else self.memory.reported,
+            steps=replica.steps,
+            trained_seconds=replica.training_seconds,
         )
 
     def _measure(self) -> None:

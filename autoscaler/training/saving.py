@@ -58,7 +58,7 @@ class CheckpointSchedule:
         """
         self._saved_seconds = self._clock.monotonic()
         if self._parts.checkpoints is not None:
-            with self._declared():
+            with self._declared(), self._paused():
                 self._parts.state.save(self._parts.checkpoints, at_once)
         if self._parts.job_ranks.is_leader:
             self._write_batch_log()
@@ -74,6 +74,16 @@ class CheckpointSchedule:
         finally:
             if channel is not None:
                 channel.phase(None)
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Count the time of a save, or of the wait for one, as a pause of training."""
+        began_seconds = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            halts = self._parts.replica.halts
+            halts.paused_seconds += self._clock.monotonic() - began_seconds
 
     def _write_batch_log(self) -> None:
         path = self._parts.batch_log_file
@@ -98,7 +108,8 @@ class CheckpointSchedule:
         """
         parts, since_seconds = self._parts, self._clock.monotonic()
         if parts.checkpoints is None or not (is_wanted and self.is_ours):
-            parts.wait_for_checkpoint()
+            with self._paused():
+                parts.wait_for_checkpoint()
             return
         self.save(at_once=True)
         while parts.checkpoints.status.step != parts.state.counters.step:

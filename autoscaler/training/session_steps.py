@@ -274,7 +274,11 @@ class Steps:
         if ends_batch:
             self._last_interval = before, self._progress
             parts.replica.count_step(
-                outcome.committed, step.examples, len(step.own.micro_steps), self._began_seconds
+                outcome.committed,
+                step.examples,
+                len(step.own.micro_steps),
+                self._began_seconds,
+                outcome.skipped,
             )
         return Step(
             number=parts.state.counters.step,

@@ -31,6 +31,7 @@ from autoscaler.wire.access_messages import (
     TokenRequest,
 )
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
+from autoscaler.wire.cost_messages import ReceiptView
 from autoscaler.wire.http import Http, Page
 from autoscaler.wire.messages import (
     Change,
@@ -328,6 +329,18 @@ class Client:
     def costs(self) -> CostView:
         """Return all spending so far."""
         return self._http.get_printable(CostView, "/v1/costs")
+
+    def receipt(self, name: str) -> ReceiptView:
+        """Return what a job's cost was for. `UnknownJob`: there is no such job."""
+        return self._http.get_printable(ReceiptView, f"/v1/jobs/{name}/receipt")
+
+    def download_focus(self, first: date, last: date, destination: Path) -> None:
+        """Download all costs from `first` to `last` (UTC days, inclusive) as a FOCUS file.
+
+        `OSError`: the file can't be written.
+        """
+        query = f"first={first.isoformat()}&last={last.isoformat()}"
+        self._http.download(f"/v1/costs/focus?{query}", destination)
 
     def daily_costs(self, first: date, last: date) -> tuple[DailyCost, ...]:
         """Return spending per day and offer from `first` to `last` (UTC days, inclusive)."""

@@ -27,6 +27,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Ending, Failure, FailureCategory, TrainingReport
 from autoscaler.domain.storage import StorageGrant
+from autoscaler.domain.time_use import TimeCount
 from autoscaler.domain.transfer import TransferCount
 from autoscaler.domain.trial import TrialEnding
 
@@ -236,8 +237,9 @@ class TransferView:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """Spending so far: total, and by job, offer, day, month (UTC, ISO 8601) and user.
+    """Spending so far: total, and by job, offer, day, month (UTC, ISO 8601), user and team.
 
+    Jobs without a team count under the team "none".
     Instances of `paid_already` offers add no cost. `transfer` is None if there was none.
     """
 
@@ -250,6 +252,7 @@ class CostView:
     transfer: TransferView | None = None
     by_month: Mapping[str, Decimal] = field(default_factory=dict)
     by_person: Mapping[str, Decimal] = field(default_factory=dict)
+    by_team: Mapping[str, Decimal] = field(default_factory=dict)
 
 
 EVERY_INSTANCE: Final = "*"
@@ -348,6 +351,7 @@ class NodeReport:
     that the whole gang must start again. `saved` names the newest checkpoint of that start of a
     restartable job; None without one. `activity` is that of a script without a step for a while.
     `gpu_use` is that of all GPUs of the instance; None where they can't be asked.
+    `time` counts for what the instance's time was used in `job`; None from agents that do not.
     """
 
     instance: str
@@ -372,6 +376,7 @@ class NodeReport:
     saved: str | None = None
     activity: Activity | None = None
     gpu_use: GpuUse | None = None
+    time: TimeCount | None = None
 
 
 class Wanted(StrEnum):

@@ -19,6 +19,7 @@ from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.report_rules import Refusals, sound_failure, sound_report
 from autoscaler.domain.rules import LATEST_SECONDS, require_count, require_number
 from autoscaler.domain.text import printable
+from autoscaler.domain.time_use import require_time_count
 from autoscaler.wire.bodies import read_body, read_json
 from autoscaler.wire.messages import NodeReport
 
@@ -118,10 +119,14 @@ def _checked(report: NodeReport, refusals: Refusals) -> NodeReport:
     use = report.gpu_use
     if use is not None and not refusals.allows(require_gpu_use, use):
         use = None
+    time = report.time
+    if time is not None and not refusals.allows(require_time_count, time):
+        time = None
     return replace(
         report,
         gpu_use=use,
         activity=activity,
+        time=time,
         rendezvous=address,
         generation=generation,
         saved=None if report.saved is None else printable(report.saved)[:_LONGEST_NAME],

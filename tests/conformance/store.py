@@ -40,6 +40,7 @@ from tests.conformance.store_records import (
     MeasurementsConformance,
     TokensConformance,
 )
+from tests.conformance.store_time_uses import TimeUsesConformance
 from tests.conformance.store_transfers import TransfersConformance
 from tests.conformance.store_trials import TrialsConformance
 
@@ -126,6 +127,7 @@ class StoreConformance(
     HandOverConformance,
     QueueConformance,
     BillingConformance,
+    TimeUsesConformance,
     TransfersConformance,
     IntentsConformance,
     CapacityConformance,

@@ -34,6 +34,7 @@ from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
@@ -196,6 +197,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
             world.settings.study_usd,
         ),
         views=Views(store, status, assignments, "0"),
+        receipts=Receipts(store, status),
         bundles=bundles,
         logs=(
             Logs(logs, clock)

@@ -24,6 +24,7 @@ from autoscaler.domain.notice import NoticeKey, NoticeKind, UserNotice
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import Failure, ReportOrigin
 from autoscaler.domain.terms import StudyTerms, TrialProgress
+from autoscaler.domain.time_use import CostCategory, TimeCount, TimeUse
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
@@ -55,6 +56,7 @@ PERSON_HASH: Final = "0c" * 32
 NODE_HASH: Final = "0d" * 32
 AUDIT: Final = AuditEntry(NOW, "ada", "invitation", "operator", "stop job", "text", "running")
 NOTICE: Final = UserNotice(NoticeKey(NoticeKind.FAILED, "text"), NOW + 100, "text failed", "text")
+TIME: Final = TimeCount(NOW + 5, TimeUse(10.0, 2.0), CostCategory.USEFUL)
 STUDY: Final = "sweep"
 TERMS: Final = StudyTerms(objective=Objective(budget_usd=Decimal("12.50")), to_begin=3)
 
@@ -91,6 +93,8 @@ def _add_training_job(store: Store) -> None:
     store.reports.add("digits", report(engine="roster"), ReportOrigin(held.id, 1, NOW), NOW + 20)
     store.measurements.save_models("digits", {"cpu-core": model()})
     store.measurements.add_duration("digits", "local-small", "start", 12.5)
+    store.time_uses.count(held.id, "digits", TIME, NOW)
+    store.time_uses.keep(NOW + 20)
     order(store, now_seconds=NOW + 30)
 
 

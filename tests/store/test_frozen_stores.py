@@ -52,6 +52,7 @@ from tests.store.frozen_stores import (
     PERSON_HASH,
     STUDY,
     TERMS,
+    TIME,
     USED_HASH,
     failure_of,
     frozen_path,
@@ -65,6 +66,8 @@ PROGRAMS, TRIALS, TERMS_OF_STUDIES = "0002", "0003", "0004"
 ERAS = "0009"
 # The first version with roles, owners, node tokens and the audit log.
 ACCESS = "0013"
+# The first version that counts the use of time.
+TIMES = "0018"
 
 
 def test_every_version_has_a_frozen_store() -> None:
@@ -234,6 +237,8 @@ def check_access(store: Store, version: str) -> None:
         (Owner("ada", "nlp"),) if has_access else ()
     )
     assert store.tokens.has_node("digits-0-1") == has_access
+    has_times = version >= TIMES
+    assert store.time_uses.of_job("digits") == ({"digits-0-1": TIME} if has_times else {})
     assert store.audit.page() == ((replace(AUDIT, number=1),) if has_access else ())
 
 

@@ -26,11 +26,11 @@ from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import TrainingReport
 from autoscaler.domain.trial import TrialAnswer, TrialCall
-from autoscaler.wire import messages, plan_messages, results, study_messages
+from autoscaler.wire import cost_messages, messages, plan_messages, results, study_messages
 from autoscaler.wire.codec import encode
 
 FROZEN: Final = Path(__file__).with_name("frozen")
-_MODULES: Final = (messages, plan_messages, results, study_messages)
+_MODULES: Final = (messages, cost_messages, plan_messages, results, study_messages)
 # Messages between the script and the agent, and of trials, which are types of the domain.
 _OF_SCRIPTS: Final = (TrainingReport, TrialCall, TrialAnswer)
 

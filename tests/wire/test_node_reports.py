@@ -10,6 +10,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.gpu_use import GpuUse
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.report import Failure
+from autoscaler.domain.time_use import CostCategory, TimeCount, TimeUse
 from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import NodeReport
@@ -31,6 +32,7 @@ WHOLE = replace(
     generation=2,
     is_generation_over=True,
     gpu_use=USE,
+    time=TimeCount(1.0, TimeUse(60.0, 10.0), CostCategory.USEFUL),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import socket
 import struct
@@ -25,6 +26,7 @@ from autoscaler.domain.activity import phase_name
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.report import MOST_REASON_LETTERS, TrainingReport
 from autoscaler.domain.report_rules import MOST_STEPS, Refusals, sound_report
+from autoscaler.domain.rules import LONGEST_SECONDS
 from autoscaler.domain.training import TrainingDirective, TrainingSetup
 from autoscaler.domain.transfer import MeterReading
 from autoscaler.domain.trial import TrialAnswer, TrialCall
@@ -47,9 +49,15 @@ _SEND_TIMEOUT = struct.pack("ll", 1, 0)  # (seconds, microseconds); a stopped pe
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Number of training steps that this start has made."""
+    """Number of training steps that this start has made, and seconds of it without steps.
+
+    `paused_seconds` were for changes of membership and checkpoints, `lost_seconds` for steps that
+    were lost.
+    """
 
     steps: int
+    paused_seconds: float = 0.0
+    lost_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +229,7 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
         message = json.loads(line)
         match message["kind"]:
             case "stepped":
-                return Stepped(min(max(int(message["steps"]), 0), MOST_STEPS))
+                return _parse_stepped(message)
             case "report":
                 return _usable_report(decode(TrainingReport, json.dumps(message["report"])))
             case "call":
@@ -239,6 +247,15 @@ def parse_message(line: bytes) -> Message | TrialCall | MeterReading | None:
     except _INVALID_MESSAGE_ERRORS as error:
         _log.warning("ignored an invalid message of the training process: %s", error)
     return None
+
+
+def _parse_stepped(message: Mapping[str, Any]) -> Stepped:
+    seconds = (float(message.get(name, 0.0)) for name in ("paused_seconds", "lost_seconds"))
+    paused_seconds, lost_seconds = (
+        min(max(value, 0.0), LONGEST_SECONDS) if math.isfinite(value) else 0.0 for value in seconds
+    )
+    steps = min(max(int(message["steps"]), 0), MOST_STEPS)
+    return Stepped(steps, paused_seconds, lost_seconds)
 
 
 def _parse_phase(message: Mapping[str, Any]) -> DeclaredPhase:

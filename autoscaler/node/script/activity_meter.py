@@ -90,6 +90,11 @@ class ActivityMeter:
             idle_seconds=None if self._idle_since is None else _rounded(now - self._idle_since),
         )
 
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds without a step for which the devices have done next to nothing, until now."""
+        return 0.0 if self._idle_since is None else self._clock.monotonic() - self._idle_since
+
     def _look(self, now: float) -> None:
         """Measure the use of the devices since the last look, at most every 30 s."""
         if now - self._looked < _STEP_SECONDS:

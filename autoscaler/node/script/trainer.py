@@ -32,6 +32,7 @@ from autoscaler.node.script.orders import Orders
 from autoscaler.node.script.post_mortem import post_mortem
 from autoscaler.node.shims.process import kill_marked
 from autoscaler.node.state import Prepared, Start
+from autoscaler.node.time_meter import StartTimes
 from autoscaler.wire.messages import Assignment
 
 STEPS_NOTED_GROWTH: Final = 1.1
@@ -56,6 +57,7 @@ class Trainer:
         self._example_limit: int | None = None
         self._has_no_total = False
         self.steps = 0
+        self._halts = Stepped(0)
 
     @property
     def on_end(self) -> Callable[[], None]:
@@ -95,6 +97,7 @@ class Trainer:
     def answer(self, assignment: Assignment, prepared: Prepared, start: Start) -> None:
         """Set the answer to a training process that connects, also one of an earlier agent."""
         self.steps = start.steps
+        self._halts = Stepped(0)
         self._meter.begin()
         spec = assignment.spec
         self._has_no_total = spec.study is not None or spec.restart is not None
@@ -107,9 +110,9 @@ class Trainer:
         reports = []
         for message in self._line.hear():
             match message:
-                case Stepped(steps):
-                    self.steps = steps
-                    self._meter.stepped(steps)
+                case Stepped():
+                    self.steps, self._halts = message.steps, message
+                    self._meter.stepped(message.steps)
                 case DeclaredPhase(name, seconds):
                     self._meter.declare(name, seconds)
                 case EndedEarly():
@@ -157,6 +160,16 @@ class Trainer:
         if start is None or start.has_ended or start.is_leaving or start.follows:
             return None
         return self._meter.activity(start.has_session) if self.is_alive else None
+
+    def times(self, start: Start) -> StartTimes:
+        """Return the times of the present start in which it made no progress."""
+        return StartTimes(
+            start.started_seconds,
+            start.attempt,
+            self._halts.paused_seconds,
+            self._halts.lost_seconds,
+            self._meter.idle_seconds if self.is_alive else 0.0,
+        )
 
     @property
     def lost_its_gang(self) -> bool:

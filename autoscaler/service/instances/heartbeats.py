@@ -158,6 +158,7 @@ class HeartbeatReceiver:
         if now_seconds - self._stored_seconds >= _SIGHTINGS_SECONDS:
             self._stored_seconds = now_seconds
             self._store.instances.keep_sightings()
+            self._store.time_uses.keep(now_seconds)
 
     def _interval(self) -> float:
         """Return the seconds until an agent's next heartbeat; instances are counted at times."""

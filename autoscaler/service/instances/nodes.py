@@ -278,6 +278,9 @@ class Nodes:
         )
         if after.job == job:
             self._store_report(after, report, now_seconds)
+        if report.time is not None:
+            held_seconds = after.handed_over_seconds or after.launched_seconds
+            self._store.time_uses.count(after.id, job, report.time, held_seconds)
         self._store_instance_report(after, report, now_seconds)
         for text in refused:
             self._add_event_once(after, "report refused", f"{after.id}: {text}", now_seconds)

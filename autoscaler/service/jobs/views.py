@@ -16,7 +16,7 @@ from autoscaler.controller.jobs.predicted_goodput import (
 from autoscaler.controller.jobs.sessions import is_known_without_session, sessionless_text
 from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.controller.predict.forecasts import FixedSize
-from autoscaler.domain.access import OWNER
+from autoscaler.domain.access import NO_TEAM, OWNER
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
@@ -218,7 +218,9 @@ class Views:
         """Return the view of the costs so far."""
         ledger = Ledger(self._store.ledger.entries())
         by_job, by_day = ledger.by_job(now_seconds), ledger.by_day(now_seconds)
-        persons = {job.id: job.spec.person or OWNER for job in self._store.jobs.all()}
+        owners = {job.id: job.spec.owner for job in self._store.jobs.all()}
+        persons = {job: owner.person for job, owner in owners.items()}
+        teams = {job: owner.team or NO_TEAM for job, owner in owners.items()}
         return CostView(
             total_usd=ledger.total(now_seconds),
             usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
@@ -227,6 +229,7 @@ class Views:
             by_day={day.isoformat(): usd for day, usd in by_day.items()},
             by_month=_summed((f"{day:%Y-%m}", usd) for day, usd in by_day.items()),
             by_person=_summed((persons.get(job, OWNER), usd) for job, usd in by_job.items()),
+            by_team=_summed((teams.get(job, NO_TEAM), usd) for job, usd in by_job.items()),
             paid_already=ledger.paid_already(),
             transfer=_transfer_view(ledger),
         )

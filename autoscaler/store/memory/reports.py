@@ -17,6 +17,7 @@ from autoscaler.store.repositories.reports import (
     judge,
     reported,
 )
+from autoscaler.store.repositories.time_uses import lost_work_of
 
 
 class MemoryReports(Reports):
@@ -48,6 +49,10 @@ class MemoryReports(Reports):
                 self._instance_marks[held.id] = mark
                 self._measurements.book(job).add_report(report, now_seconds)
             if verdict.is_latest:
+                job_mark = self._job_marks.get(job, JobMark())
+                lost = lost_work_of(record, job_mark, report, origin)
+                if lost is not None:
+                    tables.lost_work[job].append(lost)
                 tables.keep_job(reported(record, report, now_seconds))
                 self._job_marks[job] = JobMark(origin.attempt, origin.started_seconds)
                 self._sample(job, report, now_seconds)

@@ -22,6 +22,7 @@ from autoscaler.store.memory.retention import MemoryRetention
 from autoscaler.store.memory.settings import MemorySettings
 from autoscaler.store.memory.studies import MemoryStudyBook
 from autoscaler.store.memory.tables import Tables
+from autoscaler.store.memory.time_uses import MemoryTimeUses
 from autoscaler.store.memory.tokens import MemoryTokens
 from autoscaler.store.memory.trials import MemoryLeases, MemoryTrials
 from autoscaler.store.store import Store
@@ -52,6 +53,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
         journal=journal,
         events=events,
         ledger=MemoryLedgerLines(tables),
+        time_uses=MemoryTimeUses(tables),
         tokens=MemoryTokens(tables),
         people=MemoryPeople(tables),
         owners=MemoryOwners(tables),

@@ -15,6 +15,7 @@ from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.intent import Intent, IntentState
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.domain.time_use import LostWork
 from autoscaler.store.records.holding import UNNUMBERED
 from autoscaler.store.repositories.capacity import Refusal
 from autoscaler.store.repositories.instances import unknown_instance
@@ -71,6 +72,7 @@ class Tables:
         self.pending_intents = Shelf(_intent_number)
         self.refusals: dict[str, Refusal] = {}
         self.lines: list[LedgerEntry] = []
+        self.lost_work: dict[str, list[LostWork]] = defaultdict(list)
         self.last_lines: dict[str, LedgerEntry] = {}
         self._lines_of_instance: dict[str, list[int]] = defaultdict(list)
         self._instances_paid_by_job: dict[str, dict[str, None]] = defaultdict(dict)

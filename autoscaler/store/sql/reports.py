@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -20,12 +21,14 @@ from autoscaler.store.repositories.reports import (
     judge,
     reported,
 )
+from autoscaler.store.repositories.time_uses import lost_work_of
 from autoscaler.store.sql.cache import LiveRecords
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
 from autoscaler.store.sql.jobs import job_row, keep_job
 from autoscaler.store.sql.measurements import SqlBook
 from autoscaler.store.sql.schema import FailureRow, JobRow, SampleRow
+from autoscaler.store.sql.time_uses import LostWorkRow
 
 
 class SqlReports(Reports):
@@ -52,6 +55,9 @@ class SqlReports(Reports):
                 instance.take(InstanceMark(origin.started_seconds, report.step))
                 SqlBook(self._database, session, job).add_report(report, now_seconds)
             if verdict.is_latest:
+                lost = lost_work_of(record, row.to(JobMark), report, origin)
+                if lost is not None:
+                    session.add(LostWorkRow(job=job, **asdict(lost)))
                 latest = reported(record, report, now_seconds)
                 row.take(latest)
                 row.take(JobMark(origin.attempt, origin.started_seconds))

@@ -41,6 +41,19 @@ class Round:
     split_seconds: float = 0.0
 
 
+@dataclass(slots=True)
+class Halts:
+    """Time of this start, since its first round, in which the instance made no progress.
+
+    Attributes:
+        paused_seconds: changes of membership, and waits for checkpoints.
+        lost_seconds: steps that were not committed or skipped, and recovery from lost replicas.
+    """
+
+    paused_seconds: float = 0.0
+    lost_seconds: float = 0.0
+
+
 class Speed:
     """Examples per second of one device, without waiting; 0 if unknown."""
 

@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0017');
+INSERT INTO "alembic_version" VALUES('0018');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -181,6 +181,15 @@ CREATE TABLE ledger (
 	CONSTRAINT fk_ledger_job FOREIGN KEY(job) REFERENCES jobs (id),
 	CONSTRAINT uq_ledger_instance_kind_at_seconds UNIQUE (instance, kind, at_seconds)
 );
+CREATE TABLE lost_work (
+	id INTEGER NOT NULL,
+	job TEXT NOT NULL,
+	until_seconds DOUBLE NOT NULL,
+	seconds DOUBLE NOT NULL,
+	steps INTEGER NOT NULL,
+	CONSTRAINT pk_lost_work PRIMARY KEY (id),
+	CONSTRAINT fk_lost_work_job FOREIGN KEY(job) REFERENCES jobs (id)
+);
 CREATE TABLE models (
 	job TEXT NOT NULL,
 	models TEXT NOT NULL,
@@ -289,6 +298,19 @@ CREATE TABLE studies (
 	budget_usd TEXT,
 	CONSTRAINT pk_studies PRIMARY KEY (name)
 );
+CREATE TABLE time_days (
+	day TEXT NOT NULL,
+	used TEXT NOT NULL,
+	CONSTRAINT pk_time_days PRIMARY KEY (day)
+);
+CREATE TABLE time_uses (
+	instance TEXT NOT NULL,
+	job TEXT NOT NULL,
+	kept TEXT NOT NULL,
+	CONSTRAINT pk_time_uses PRIMARY KEY (instance, job),
+	CONSTRAINT fk_time_uses_instance FOREIGN KEY(instance) REFERENCES instances (id),
+	CONSTRAINT fk_time_uses_job FOREIGN KEY(job) REFERENCES jobs (id)
+);
 CREATE TABLE trial_calls (
 	id INTEGER NOT NULL,
 	study TEXT NOT NULL,
@@ -341,3 +363,5 @@ CREATE UNIQUE INDEX ix_notices_kind_subject_episode ON notices (kind, subject, e
 CREATE INDEX ix_notices_ended_seconds ON notices (ended_seconds);
 CREATE INDEX ix_deliveries_state_target_next_seconds ON deliveries (state, target, next_seconds);
 CREATE INDEX ix_deliveries_notice ON deliveries (notice);
+CREATE INDEX ix_time_uses_job ON time_uses (job);
+CREATE INDEX ix_lost_work_job ON lost_work (job);

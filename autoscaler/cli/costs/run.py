@@ -1,0 +1,156 @@
+"""Output of `castor costs`: all costs, the receipt of a job, and the file for FOCUS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.live import print_whole
+from autoscaler.cli.output import print_json
+from autoscaler.cli.tables import costs_table, money, number
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
+from autoscaler.domain.time_use import CostCategory
+from autoscaler.spec.quantities import format_duration
+from autoscaler.wire.client import Client
+from autoscaler.wire.cost_messages import CostSplitView, ReceiptView
+from autoscaler.wire.messages import CostView
+
+_DEFAULT_DAYS: Final = 30
+_MEANINGS: Final = {
+    CostCategory.USEFUL: "training that counts",
+    CostCategory.BOOT: "from launch to the first step",
+    CostCategory.IDLE: "held without work",
+    CostCategory.PAUSE: "resizes and checkpoints",
+    CostCategory.LOST: "work done again, and recovery",
+    CostCategory.TRANSFER: "files between networks",
+    CostCategory.UNKNOWN: "no agent reported this time",
+}
+
+
+def print_costs(client: Client, as_json: bool) -> None:
+    """Print the dollars spent, by job, by offer and by day."""
+    view = client.costs()
+    if as_json:
+        print_json(CostView, view)
+    else:
+        print_whole(costs_table(view))
+
+
+def print_receipt(client: Client, job: str, as_json: bool) -> None:
+    """Print the receipt of a job."""
+    view = client.receipt(job)
+    if as_json:
+        print_json(ReceiptView, view)
+    else:
+        print_whole(receipt_text(view))
+
+
+def receipt_text(view: ReceiptView) -> RenderableType:
+    """Return a receipt as a table, with a line for each offer if there are several."""
+    lines: list[RenderableType] = [_split_table(view.whole), Text()]
+    if len(view.by_offer) > 1:
+        lines += [_offers_table(view), Text()]
+    lines += [Text(line) for line in _remarks(view)]
+    return Group(*lines)
+
+
+def _split_table(split: CostSplitView) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for heading in ("spent", "share", "billed time"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for part in split.parts:
+        has_time = part.category is not CostCategory.TRANSFER
+        time = format_duration(part.seconds) if has_time else ""
+        cells = (part.category.value, money(part.usd), f"{part.share:.1%}", time)
+        style = "yellow" if part.category is CostCategory.UNKNOWN else None
+        table.add_row(*cells, _MEANINGS[part.category], style=style)
+    total = ("total", money(split.usd), "", format_duration(split.billed_seconds))
+    table.add_row(*total, "", style="bold")
+    return table
+
+
+def _offers_table(view: ReceiptView) -> Table:
+    """Return a table of the offers, with the share of each category in the offer's cost."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("offer")
+    categories = [part.category for part in view.whole.parts]
+    for heading in ("spent", *(category.value for category in categories)):
+        table.add_column(heading, justify="right")
+    for offer, split in view.by_offer.items():
+        shares = {part.category: part.share for part in split.parts}
+        cells = (f"{shares.get(category, 0.0):.0%}" for category in categories)
+        table.add_row(offer, money(split.usd), *cells)
+    return table
+
+
+def _remarks(view: ReceiptView) -> list[str]:
+    """Return what the figures do not say by themselves."""
+    share = view.whole.productive_share
+    lines = []
+    if share is not None:
+        state = "" if view.is_final else " so far"
+        lines.append(f"{share:.1%} of the billed time was productive{state}")
+    useful_usd = view.whole.usd
+    if view.useful_examples and useful_usd:
+        per_million = float(useful_usd) / view.useful_examples * 1e6
+        lines.append(f"${number(per_million)} per million useful examples")
+    if view.lost_steps:
+        lines.append(f"{view.lost_steps} steps were made twice, after a failure")
+    if any(part.category is CostCategory.UNKNOWN for part in view.whole.parts):
+        lines.append("unknown: no agent has reported the use of this time (docs/receipt.md)")
+    return lines
+
+
+def require_no_days(first: str | None, last: str | None) -> None:
+    """Check that no day is given without `--focus`.
+
+    Raises:
+        SpecError: one is.
+    """
+    if first is not None or last is not None:
+        option = "--first" if first is not None else "--last"
+        raise SpecError("is for --focus only: name a file with --focus FILE", option)
+
+
+def export_focus(
+    connect: Callable[[], Client],
+    job: str | None,
+    file: Path,
+    days: tuple[str | None, str | None],
+    now_seconds: float,
+) -> None:
+    """Write the charges of all jobs in a period to a CSV file.
+
+    Raises:
+        SpecError: a job is named, a day can't be used, or the file can't be written.
+    """
+    if job is not None:
+        raise SpecError(f"{quoted(job)} can't be exported alone: leave out the job", "--focus")
+    today = datetime.fromtimestamp(now_seconds, UTC).date()
+    last = today if days[1] is None else _day(days[1], "--last")
+    first = (
+        last - timedelta(days=_DEFAULT_DAYS - 1) if days[0] is None else _day(days[0], "--first")
+    )
+    if first > last:
+        raise SpecError(f"{first} is after the last day, {last}", "--first")
+    try:
+        connect().download_focus(first, last, file)
+    except OSError as error:
+        raise SpecError(f"{file} can't be written: {error.strerror}", "--focus") from None
+    print(f"{file}: costs from {first} to {last} (UTC), in FOCUS 1.0")
+
+
+def _day(text: str, option: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise SpecError(f"{quoted(text)} is no day: write it as 2026-11-01", option) from None

@@ -1,0 +1,155 @@
+"""Receipts of jobs and rows for FOCUS, from the ledger and the counted use of time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import date
+
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.jobs.sessions import is_known_without_session
+from autoscaler.domain.access import OWNER, Identity
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job_names import meant_job
+from autoscaler.domain.time_use import CostCategory, TimeCount
+from autoscaler.ledger.bill import Bill
+from autoscaler.ledger.focus import COLUMNS, FocusJob, focus_rows
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.ledger.receipt import (
+    CostSplit,
+    TimeRecord,
+    charge_splits,
+    receipt,
+    shared_count,
+)
+from autoscaler.store.store import Store
+from autoscaler.wire.cost_messages import CategoryView, CostSplitView, ReceiptView
+
+
+class Receipts:
+    """Builder of receipts from the store."""
+
+    def __init__(self, store: Store, status: ControllerStatus) -> None:
+        self._store = store
+        self._status = status
+
+    def meant(self, name: str, identity: Identity, now_seconds: float) -> ReceiptView:
+        """Return the receipt of the job that an identity means by a name or an id.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        return self.of(meant_job(self._store.jobs.named(name), identity), now_seconds)
+
+    def of(self, job: JobRecord, now_seconds: float) -> ReceiptView:
+        """Return the receipt of a job until now."""
+        bills = Ledger(self._store.ledger.entries(job.id)).bills
+        lost_work = self._store.time_uses.lost_work(job.id)
+        made = receipt(job.id, bills, self._records(job, now_seconds), lost_work, now_seconds)
+        report = job.report
+        return ReceiptView(
+            job=job.id,
+            is_final=job.phase.is_final and not self._store.instances.of_job(job.id),
+            whole=split_view(made.whole),
+            by_offer={offer: split_view(split) for offer, split in made.by_offer.items()},
+            lost_steps=sum(work.steps for work in lost_work),
+            useful_examples=None if report is None else report.progress_examples,
+        )
+
+    def focus_csv(self, first: date, last: date, now_seconds: float) -> Iterator[str]:
+        """Return the lines of a CSV file with all charges from `first` to `last` (UTC days).
+
+        Raises:
+            SpecError: `first` is after `last`.
+        """
+        if first > last:
+            raise SpecError(f"{first} is after the last day, {last}", "first")
+        return self._focus_lines(first, last, now_seconds)
+
+    def _focus_lines(self, first: date, last: date, now_seconds: float) -> Iterator[str]:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        yield text.getvalue()
+        for row in self._focus_rows(first, last, now_seconds):
+            text.seek(0)
+            text.truncate()
+            writer.writerow(row)
+            yield text.getvalue()
+
+    def _focus_rows(self, first: date, last: date, now_seconds: float) -> Iterator[dict[str, str]]:
+        bills: dict[str, list[Bill]] = defaultdict(list)
+        for bill in Ledger(self._store.ledger.entries()).bills:
+            charges = bill.charges(now_seconds)
+            for payer in {charge.job for charge in charges if first <= charge.day <= last}:
+                bills[payer].append(bill)
+        offers = {offer.id: offer for offer in self._status.offers}
+        account = self._store.settings.controller_id()
+        for job_id in sorted(bills):
+            job = self._store.jobs.get(job_id)
+            spec = job.spec
+            focus_job = FocusJob(job.id, spec.person or OWNER, spec.team, spec.study)
+            splits = charge_splits(
+                job.id,
+                bills[job_id],
+                self._records(job, now_seconds),
+                self._store.time_uses.lost_work(job.id),
+                now_seconds,
+            )
+            within = (split for split in splits if first <= split.charge.day <= last)
+            yield from focus_rows(within, focus_job, offers, account)
+
+    def _records(self, job: JobRecord, now_seconds: float) -> Mapping[str, TimeRecord]:
+        """Return what is known of the time of each instance that the job has held."""
+        counts = self._store.time_uses.of_job(job.id)
+        records = {instance: TimeRecord(count) for instance, count in counts.items()}
+        instances = self._store.instances.of_job(job.id, include_ended=True)
+        is_sessionless = is_known_without_session(self._store, job)
+        leaders = {
+            held.seat.number: counts[held.id]
+            for held in instances
+            if held.seat is not None and held.id in counts
+        }
+        for held in instances:
+            if is_sessionless:
+                records[held.id] = TimeRecord(None, held.unopened_seconds)
+            elif held.id not in counts:
+                leader = None if held.seat is None else leaders.get(held.seat.number)
+                records[held.id] = _uncounted(held, leader, now_seconds)
+        return records
+
+
+def _uncounted(held: HeldInstance, leader: TimeCount | None, now_seconds: float) -> TimeRecord:
+    """Return what is known of an instance whose agent does not count.
+
+    A member of a gang that follows trains when the `leader` of its gang does.
+    """
+    trained_seconds = held.training_seconds
+    begun_seconds = held.handed_over_seconds or held.launched_seconds
+    if leader is None or trained_seconds is None or begun_seconds is None:
+        return TimeRecord(None, trained_seconds, never_trained=trained_seconds is None)
+    until_seconds = now_seconds if held.ended_seconds is None else held.ended_seconds
+    count = shared_count(leader, begun_seconds, trained_seconds, until_seconds)
+    return TimeRecord(count)
+
+
+def split_view(split: CostSplit) -> CostSplitView:
+    """Return a split as a message, with the share of each part."""
+    has_unknown = CostCategory.UNKNOWN in split.parts
+    names = [name for name in CostCategory if has_unknown or name is not CostCategory.UNKNOWN]
+    parts = tuple(
+        CategoryView(name, split.part(name).seconds, split.part(name).usd, _share(split, name))
+        for name in names
+    )
+    return CostSplitView(split.usd, split.billed_seconds, split.productive_share, parts)
+
+
+def _share(split: CostSplit, category: CostCategory) -> float:
+    part = split.part(category)
+    if split.usd:
+        return float(part.usd / split.usd)
+    return part.seconds / split.billed_seconds if split.billed_seconds else 0.0

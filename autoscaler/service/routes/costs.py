@@ -1,0 +1,52 @@
+"""Routes for costs, receipts of jobs, and the export of charges."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import StreamingResponse
+
+from autoscaler.clock import Clock
+from autoscaler.domain.spending import DailyCost
+from autoscaler.service.access.gate import Requester
+from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.receipts import Receipts
+from autoscaler.service.jobs.views import Views
+from autoscaler.service.routes.bodies import JsonResponse, json_response
+from autoscaler.service.routes.permits import Permit
+from autoscaler.wire.cost_messages import ReceiptView
+from autoscaler.wire.messages import CostView
+
+
+def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
+    """Return the routes for costs."""
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/costs", dependencies=[Depends(Permit(AccessAction.READ))])
+    def costs() -> JsonResponse[CostView]:
+        """Return the spending so far by job, offer, day, month, person and team."""
+        return json_response(CostView, views.costs(clock.now()))
+
+    @router.get("/costs/days", dependencies=[Depends(Permit(AccessAction.READ))])
+    def daily_costs(first: date, last: date) -> JsonResponse[tuple[DailyCost, ...]]:
+        """List the spending by day and offer, of UTC days from `first` to `last` inclusive."""
+        costs = views.daily_costs(first, last, clock.now())
+        return json_response(tuple[DailyCost, ...], costs)
+
+    @router.get("/jobs/{name}/receipt")
+    def receipt(
+        name: str, requester: Requester = Depends(Permit(AccessAction.READ))
+    ) -> JsonResponse[ReceiptView]:
+        """Return what the dollars and billed seconds of a job were for."""
+        view = receipts.meant(name, requester.identity, clock.now())
+        return json_response(ReceiptView, view)
+
+    @router.get("/costs/focus", dependencies=[Depends(Permit(AccessAction.READ))])
+    def focus(first: date, last: date) -> Response:
+        lines = receipts.focus_csv(first, last, clock.now())
+        name = f"castor-focus-{first.isoformat()}-{last.isoformat()}.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return StreamingResponse(lines, headers=headers, media_type="text/csv; charset=utf-8")
+
+    return router
