@@ -213,7 +213,7 @@ def _answers(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         schema = schemas[operation.method, operation.path, "answer"]
         content: dict[str, Any] = {_JSON: {"schema": schema}}
     elif issubclass(answer, (FileResponse, StreamingResponse)):
-        content = {_BYTES: {}}
+        content = {answer.media_type or _BYTES: {}}
     else:
         content = {"text/plain": {"schema": {"type": "string"}}}
     described: dict[str, Any] = {"description": "Done.", "content": content}

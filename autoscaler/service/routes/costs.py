@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
 
 from autoscaler.clock import Clock
@@ -17,6 +17,12 @@ from autoscaler.service.routes.bodies import JsonResponse, json_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.wire.cost_messages import ReceiptView
 from autoscaler.wire.messages import CostView
+
+
+class CsvResponse(StreamingResponse):
+    """Response with a CSV file."""
+
+    media_type = "text/csv"
 
 
 def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
@@ -43,10 +49,11 @@ def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
         return json_response(ReceiptView, view)
 
     @router.get("/costs/focus", dependencies=[Depends(Permit(AccessAction.READ))])
-    def focus(first: date, last: date) -> Response:
+    def focus(first: date, last: date) -> CsvResponse:
+        """Return the charges of UTC days from `first` to `last` as a CSV file in FOCUS 1.0."""
         lines = receipts.focus_csv(first, last, clock.now())
         name = f"castor-focus-{first.isoformat()}-{last.isoformat()}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return StreamingResponse(lines, headers=headers, media_type="text/csv; charset=utf-8")
+        return CsvResponse(lines, headers=headers)
 
     return router
