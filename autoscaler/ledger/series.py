@@ -1,4 +1,4 @@
-"""Spending and held instances of one job at points in time, for charts.
+"""Spending and held instances of some jobs at points in time, for charts.
 
 The numbers are floats. At each point they equal what the ledger told then, up to rounding.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoscaler.ledger.bill import Bill, PricePeriod
@@ -18,7 +18,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SpendingSeries:
-    """Spending of a job at increasing times: one value for each.
+    """Spending of some jobs at increasing times: one value for each.
 
     `instances` has the number of held instances by offer, and `held` that by instance id.
     """
@@ -29,17 +29,19 @@ class SpendingSeries:
     held: Mapping[str, tuple[int, ...]]
 
 
-def spending_series(ledger: Ledger, job: str, times: Sequence[float]) -> SpendingSeries:
-    """Return the spending of a job at increasing times.
+def spending_series(
+    ledger: Ledger, jobs: Collection[str], times: Sequence[float]
+) -> SpendingSeries:
+    """Return the spending of some jobs together at increasing times.
 
     Args:
-        ledger: entries of all instances for which the job ever paid.
-        job: id of the job.
+        ledger: entries of all instances for which the jobs ever paid.
+        jobs: ids of the jobs.
         times: seconds since the Unix epoch.
     """
     sums = _Sums(times)
     for bill in ledger.bills:
-        _add_bill(sums, bill, job)
+        _add_bill(sums, bill, jobs)
     return SpendingSeries(
         usd_per_hour=tuple(sums.usd_per_hour),
         spent_usd=tuple(sums.spent_usd()),
@@ -93,18 +95,18 @@ class _Sums:
         return sums
 
 
-def _add_bill(sums: _Sums, bill: Bill, job: str) -> None:
+def _add_bill(sums: _Sums, bill: Bill, jobs: Collection[str]) -> None:
     held_seconds, billed_seconds = 0.0, 0
     following = [*bill.stretches[1:], None]
     for stretch, later in zip(bill.stretches, following, strict=True):
-        is_of_job = stretch.opening.job == job
+        is_of_job = stretch.opening.job in jobs
         if is_of_job:
             _add_stretch(sums, stretch, later, (held_seconds, billed_seconds))
         if stretch.closing is not None:
             held_seconds += stretch.held_seconds(stretch.closing.at_seconds)
             billed_seconds = _started_seconds(held_seconds)
     for line in bill.transfers:
-        if line.job == job:
+        if line.job in jobs:
             sums.step(line.at_seconds, float(line.usd))
 
 

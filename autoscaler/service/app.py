@@ -64,6 +64,7 @@ from autoscaler.service.routes.studies import (
     drivers_router,
     studies_router,
     study_files_router,
+    study_lists_router,
 )
 from autoscaler.service.studies.studies import Studies
 from autoscaler.store.repositories.owners import OwnedKind
@@ -141,6 +142,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(_metrics(dependencies))
     app.include_router(audit_router(dependencies.store))
     app.include_router(notifications_router(dependencies.notifications))
+    app.include_router(study_lists_router(dependencies.studies))
     app.include_router(studies_router(dependencies.studies))
     app.include_router(drivers_router(dependencies.studies))
     app.include_router(study_files_router(dependencies.studies))

@@ -58,8 +58,10 @@ from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
+    StudyHistoryView,
     StudyLease,
     StudyStatement,
+    StudySummary,
     StudyView,
 )
 
@@ -326,6 +328,10 @@ class Client:
         """Stop every job, with a checkpoint, and release its instances."""
         self._http.call("POST", "/v1/drain")
 
+    def studies(self) -> tuple[StudySummary, ...]:
+        """Return all studies, sorted by name."""
+        return self._http.get_printable(tuple[StudySummary, ...], "/v1/studies")
+
     def costs(self) -> CostView:
         """Return all spending so far."""
         return self._http.get_printable(CostView, "/v1/costs")
@@ -379,6 +385,10 @@ class StudyClient:
         """
         body = encode(StudyLease, lease)
         return decode(StudyStop, self._http.call("POST", f"{self._path}/lease", body))
+
+    def history(self, points: int = 300) -> StudyHistoryView:
+        """Return the course of the study over time. `NotFound`."""
+        return self._http.get_printable(StudyHistoryView, f"{self._path}/history?points={points}")
 
     def leave(self, holder: str) -> None:
         """Release the study's lease."""

@@ -78,3 +78,69 @@ class StudyStatement:
     holder: str
     terms: StudyTerms
     trials: tuple[TrialProgress, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StudySummary:
+    """Line of a study in a list.
+
+    `driver` is the holder of its lease; None if no driver runs. `directions` are minimize or
+    maximize. `best` is the best first value so far. Trials are `running` while they hold
+    instances, `waiting` before or between, and `ended`. `spent_usd` is None if the ledger can't
+    tell. `trouble` is as in `StudyView`.
+    """
+
+    name: str
+    driver: str | None
+    directions: tuple[str, ...]
+    best: float | None
+    running: int
+    waiting: int
+    ended: int
+    spent_usd: Decimal | None
+    usd_per_hour: Decimal
+    budget_usd: Decimal | None
+    deadline_seconds: float | None
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RungView:
+    """Trials at one progress at which a pruner compares, in the unit of their reports.
+
+    `reached` trials have come there; of these `waiting` wait for others, and `stopped` ended
+    before the next rung.
+    """
+
+    progress: float
+    reached: int
+    waiting: int
+    stopped: int
+
+
+@dataclass(frozen=True, slots=True)
+class BestValueView:
+    """Improvement of a study's best first value, by a report of the trial `job`."""
+
+    at_seconds: float
+    spent_usd: float
+    value: float
+    job: str
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class StudyHistoryView:
+    """Course of a study: its rungs, its best value by time and cost, and what it held.
+
+    `times` are evenly spaced, since the Unix epoch. `instances` (all trials together),
+    `usd_per_hour` and `spent_usd` have one value for each.
+    """
+
+    study: str
+    times: tuple[float, ...]
+    instances: tuple[int, ...]
+    usd_per_hour: tuple[float, ...]
+    spent_usd: tuple[float, ...]
+    best: tuple[BestValueView, ...]
+    rungs: tuple[RungView, ...]

@@ -37,6 +37,13 @@ def waiting_numbers(store: Store, study: str = "sweep") -> list[tuple[str, int, 
 
 
 class TrialsConformance:
+    def test_studies_are_listed_by_name(self, store: Store) -> None:
+        assert store.studies.names() == ()
+        for study in ("b", "a", "a-2"):
+            store.studies.state(study, StudyTerms())
+        store.studies.state("b", StudyTerms(to_begin=1))
+        assert store.studies.names() == ("a", "a-2", "b")
+
     @pytest.fixture
     def trial(self, store: Store) -> str:
         return add_trial(store, "sweep-0")

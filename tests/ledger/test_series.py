@@ -16,7 +16,7 @@ from tests.ledger.test_ledger import TIMES, bills
 def test_each_point_is_what_the_ledger_told_then(
     lines: list[LedgerEntry], times: list[float]
 ) -> None:
-    series = spending_series(Ledger(lines), "a", times)
+    series = spending_series(Ledger(lines), {"a"}, times)
     for index, at_seconds in enumerate(times):
         then = Ledger([line for line in lines if line.at_seconds <= at_seconds])
         assert series.spent_usd[index] == pytest.approx(float(then.spent("a", at_seconds)))
@@ -35,10 +35,10 @@ def test_an_instance_that_changes_jobs_is_paid_by_each_in_turn() -> None:
         LedgerEntry(EntryKind.CLOSE, "i", "b", "x", Decimal("3.6"), 30.0, 60),
     ]
     times = (0.0, 10.0, 25.0, 40.0)
-    first = spending_series(Ledger(lines), "a", times)
+    first = spending_series(Ledger(lines), {"a"}, times)
     assert first.spent_usd == pytest.approx((0.06, 0.06, 0.02, 0.02))
     assert first.instances == {"x": (1, 1, 0, 0)}
-    second = spending_series(Ledger(lines), "b", times)
+    second = spending_series(Ledger(lines), {"b"}, times)
     assert second.spent_usd == pytest.approx((0.0, 0.0, 0.04, 0.04))
 
 

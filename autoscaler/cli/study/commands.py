@@ -80,6 +80,26 @@ def plan(
     print_plan(StudyPlanOptions(file, trials, steps, step_seconds, runs), as_json)
 
 
+@study.command("list")
+def list_studies(
+    as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """List the studies that the controller knows: trials, best value and spending."""
+    from autoscaler.cli.live import print_whole
+    from autoscaler.cli.output import print_json
+    from autoscaler.cli.study.tables import studies_table
+    from autoscaler.wire.connection import connect
+    from autoscaler.wire.study_messages import StudySummary
+
+    summaries = connect().studies()
+    if as_json:
+        print_json(tuple[StudySummary, ...], summaries)
+    elif summaries:
+        print_whole(studies_table(summaries))
+    else:
+        print("no study has run here: castor study run STUDY.yaml starts one")
+
+
 @study.command()
 def status(
     file: File,

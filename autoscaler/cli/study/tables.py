@@ -1,13 +1,17 @@
-"""Table of a simulated study."""
+"""Tables of a simulated study, and of all studies of a controller."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 
-from autoscaler.cli.tables import money, number
+from rich.table import Table
+
+from autoscaler.cli.tables import money, number, words_table
 from autoscaler.simulator.results import Result
 from autoscaler.simulator.studies.results import StudyResult
 from autoscaler.spec.quantities import format_duration
+from autoscaler.wire.study_messages import StudySummary
 
 
 def study_rows(result: Result, study: StudyResult) -> dict[str, str]:
@@ -54,3 +58,22 @@ def _spent(study: StudyResult) -> str:
     if study.budget_usd is None:
         return spent
     return f"{spent} of {money(Decimal(study.budget_usd))}"
+
+
+def studies_table(summaries: Iterable[StudySummary]) -> Table:
+    """Return a table with a row for each study."""
+    right = ("best", "running", "waiting", "ended", "$/h", "spent", "budget")
+    table = words_table("study", "driver", *right, wraps=("driver",), right=right)
+    for summary in summaries:
+        table.add_row(
+            summary.name,
+            summary.driver or "none runs",
+            number(summary.best),
+            str(summary.running),
+            str(summary.waiting),
+            str(summary.ended),
+            money(summary.usd_per_hour),
+            "-" if summary.spent_usd is None else money(summary.spent_usd),
+            "-" if summary.budget_usd is None else money(summary.budget_usd),
+        )
+    return table

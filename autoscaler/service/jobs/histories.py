@@ -39,7 +39,7 @@ class Histories:
         end_seconds = job.ended_seconds or self._clock.now()
         first_seconds = min(max(since_seconds, job.submitted_seconds), end_seconds)
         times = grid(first_seconds, end_seconds, points)
-        spending = spending_series(Ledger(store.ledger.entries(job.id)), job.id, times)
+        spending = spending_series(Ledger(store.ledger.entries(job.id)), {job.id}, times)
         samples = store.reports.samples(job.id)
         bins = last_in_bins(times, [sample.at_seconds for sample in samples])
         sampled = [None if index is None else samples[index] for index in bins]

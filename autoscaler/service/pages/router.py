@@ -10,15 +10,21 @@ from autoscaler.clock import Clock
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.logins import Logins
+from autoscaler.service.files.logs import Logs
+from autoscaler.service.jobs.histories import Histories
+from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.errors import PageErrors
 from autoscaler.service.pages.events import Changes, events_router
 from autoscaler.service.pages.fleet import fleet_router
 from autoscaler.service.pages.forms import require_forms
+from autoscaler.service.pages.job import JobPageSources, job_page_router
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.sign_in import sign_in_router
 from autoscaler.service.pages.static_files import StaticFiles, static_router
+from autoscaler.service.studies.studies import Studies
 from autoscaler.store.store import Store
 
 
@@ -32,6 +38,10 @@ class PageDependencies:
     sessions: BrowserSessions
     submissions: Submissions
     views: Views
+    outlooks: Outlooks
+    logs: Logs
+    results: Results
+    studies: Studies
     changes: Changes
     clock: Clock
 
@@ -46,5 +56,11 @@ def add_pages(app: FastAPI, dependencies: PageDependencies, version: str) -> Pag
     app.include_router(sign_in_router(pages, dependencies.sessions, dependencies.logins))
     app.include_router(events_router(dependencies.changes, dependencies.authentication))
     app.include_router(fleet_router(pages, dependencies.store, dependencies.views))
+    store, clock = dependencies.store, dependencies.clock
+    job_sources = JobPageSources(
+        *(store, dependencies.views, dependencies.outlooks, Histories(store, clock)),
+        *(dependencies.logs, dependencies.results, clock),
+    )
+    app.include_router(job_page_router(pages, job_sources))
     require_forms(app)
     return errors

@@ -37,7 +37,7 @@ def outlooks_router(outlooks: Outlooks, histories: Histories, store: Store) -> A
         points: int = Query(default=300, ge=2, le=MOST_POINTS),
         requester: Requester = Depends(Permit(AccessAction.READ)),
     ) -> JsonResponse[HistoryView]:
-        """Return thinned samples of a job's reports over time, and its events."""
+        """Return series of a job over time on one axis, and its decisions."""
         view = histories.of(meant(name, requester), since_seconds, points)
         return json_response(HistoryView, view)
 

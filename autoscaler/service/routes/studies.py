@@ -18,19 +18,39 @@ from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import Body, Created, JsonResponse, NoContent, json_response
+from autoscaler.service.routes.pages import PageQuery, page_query, page_response
 from autoscaler.service.routes.permits import Permit
+from autoscaler.service.studies.courses import MOST_POINTS
 from autoscaler.service.studies.studies import Studies
 from autoscaler.wire.codec import encode
 from autoscaler.wire.study_messages import (
     StudyAnswers,
     StudyBudget,
+    StudyHistoryView,
     StudyLease,
     StudyStatement,
+    StudySummary,
     StudyView,
     TrialCalls,
 )
 
 _LONGEST_WAIT_SECONDS = 25.0
+
+
+def study_lists_router(studies: Studies) -> APIRouter:
+    """Return the route for the list of studies."""
+    router = APIRouter(prefix="/v1/studies")
+
+    @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
+    def every_study(
+        request: Request, page: PageQuery = Depends(page_query)
+    ) -> JsonResponse[tuple[StudySummary, ...]]:
+        """List all studies by name, in pages."""
+        names, cursor = page.part(studies.names(), "studies", str)
+        summaries = tuple(studies.summary(name) for name in names)
+        return page_response(tuple[StudySummary, ...], summaries, request, cursor)
+
+    return router
 
 
 def studies_router(studies: Studies) -> APIRouter:
@@ -46,6 +66,13 @@ def studies_router(studies: Studies) -> APIRouter:
     def stays(study: str) -> JsonResponse[tuple[StudyStay, ...]]:
         """List when instances were held for a study, and for which trial."""
         return json_response(tuple[StudyStay, ...], studies.stays(study))
+
+    @router.get("/history", dependencies=[Depends(Permit(AccessAction.READ))])
+    def history(
+        study: str, points: int = Query(default=300, ge=2, le=MOST_POINTS)
+    ) -> JsonResponse[StudyHistoryView]:
+        """Return the course of a study: best value by time and cost, rungs, instances."""
+        return json_response(StudyHistoryView, studies.history(study, points))
 
     @router.post("/budget")
     def set_budget(

@@ -43,13 +43,16 @@ from autoscaler.service.access.gate import claim_study
 from autoscaler.service.files.uploads import TrialFiles
 from autoscaler.service.notifier import Notifier
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
+from autoscaler.service.studies.courses import course_of_study, study_summary
 from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.store.repositories.studies import unknown_study
 from autoscaler.store.store import Store
 from autoscaler.wire.study_messages import (
     StudyAnswers,
+    StudyHistoryView,
     StudyLease,
     StudyStatement,
+    StudySummary,
     StudyView,
     TrialCalls,
 )
@@ -206,6 +209,26 @@ class Studies:
             ),
             trouble={**self._status.study_troubles, **errors.by_subject()}.get(study),
         )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all studies, sorted."""
+        return self._store.studies.names()
+
+    def summary(self, study: str) -> StudySummary:
+        """Return the line of a study in a list.
+
+        Raises:
+            NotFound: there is no such study.
+        """
+        return study_summary(self._store, self.view(study))
+
+    def history(self, study: str, points: int) -> StudyHistoryView:
+        """Return the course of a study with at most `points` times.
+
+        Raises:
+            NotFound: there is no such study.
+        """
+        return course_of_study(self._store, self.view(study), self._clock.now(), points)
 
     def stays(self, study: str) -> tuple[StudyStay, ...]:
         """Return the periods in which trials of the study held instances."""

@@ -27,6 +27,10 @@ class MemoryStudyBook(StudyBook):
             known = self._stated.get(study)
             self._stated[study] = StatedTerms(terms) if known is None else known.stated(terms)
 
+    def names(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._stated))
+
     def set_budget(self, study: str, budget_usd: Decimal) -> None:
         with self._lock:
             if study not in self._stated:

@@ -53,6 +53,10 @@ class StudyBook(ABC):
         """
 
     @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all studies of which terms are stored, sorted."""
+
+    @abstractmethod
     def set_budget(self, study: str, budget_usd: Decimal) -> None:
         """Set the budget of a study in US dollars, in place of the budget in its terms.
 

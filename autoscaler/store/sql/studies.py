@@ -29,6 +29,10 @@ class SqlStudyBook(StudyBook):
                 return
             row.take(row.to(StatedTerms).stated(terms))
 
+    def names(self) -> tuple[str, ...]:
+        with self._database.read() as session:
+            return tuple(sorted(session.scalars(select(StudyRow.name))))
+
     def set_budget(self, study: str, budget_usd: Decimal) -> None:
         with self._database.write() as session:
             row = session.get(StudyRow, study)

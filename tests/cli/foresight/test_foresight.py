@@ -16,6 +16,7 @@ from autoscaler.domain.errors import CastorError
 from tests.controller.world import World
 from tests.service.conftest import TOKEN, Api, served
 from tests.service.jobs.test_outlooks import SPEC, trains
+from tests.service.studies.test_courses import searched
 
 Castor = Callable[..., str]
 
@@ -67,6 +68,14 @@ def test_the_history_is_a_table_over_time(api: Api, castor: Castor) -> None:
     view = json.loads(castor("history", "job", "--since", "99999d", "--json"))
     assert len(view["times"]) == 20
     assert re.search("--since: .*soon.*", castor("history", "job", "--since", "soon"))
+
+
+def test_studies_are_a_table(api: Api, castor: Castor) -> None:
+    assert castor("study", "list").startswith("no study has run here")
+    searched(api)
+    told = castor("study", "list")
+    assert re.search(r"sweep +ada +0.4 +1 +0 +1 +\$0.2000 +\$0.00\d+ +-", told), told
+    assert json.loads(castor("study", "list", "--json"))[0]["name"] == "sweep"
 
 
 def test_what_is_not_known_is_said(api: Api, castor: Castor) -> None:

@@ -49,6 +49,8 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/jobs/{name}/forecast": EVERYONE,
     "GET /v1/jobs/{name}/curve": EVERYONE,
     "GET /v1/jobs/{name}/outlook": EVERYONE,
+    "GET /v1/studies": EVERYONE,
+    "GET /v1/studies/{study}/history": EVERYONE,
     "GET /v1/jobs/{name}/history": EVERYONE,
     "POST /v1/jobs/{name}/what-if": EVERYONE,
     "GET /v1/jobs/{name}/receipt": EVERYONE,

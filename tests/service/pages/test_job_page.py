@@ -1,0 +1,140 @@
+"""Page of a job as a browser without scripts gets it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from autoscaler.domain.access import Role
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.report import Failure, FailureCategory
+from autoscaler.wire.access_messages import InvitationRequest
+from tests.service.agents import SPEC
+from tests.service.conftest import Api
+from tests.service.jobs.test_histories import trained
+from tests.service.jobs.test_outlooks import trains
+from tests.service.pages.browser import PageVisitor
+
+
+def test_the_page_of_a_running_job_answers_without_scripts(api: Api) -> None:
+    trains(api)
+    visitor = PageVisitor(api)
+    page, text = visitor.get("/jobs/job").text, visitor.text("/jobs/job")
+    for words in (
+        *("What more instances would buy", "Money", "Time", "What if?", "Course", "Decisions"),
+        *("held now: 1 x small", "best other:", "9 of 10 draws", "same price of progress"),
+        *("useful examples/s", "instances of one offer", "not measured", "A million examples"),
+        *("Spent", "python train.py", "job-0-1"),
+    ):
+        assert words in text, words
+    assert 'class="held"' in page and 'class="candidate"' in page and 'class="equal"' in page
+    assert re.search(r"In all about \$[\d.]+", text), text
+    assert len(page) < 300_000
+
+
+def test_a_decision_has_an_anchor_that_its_tick_leads_to(api: Api) -> None:
+    trained(api)
+    page = PageVisitor(api).get("/jobs/job").text
+    ticks = set(re.findall(r'class="decision-tick" href="#(decision-\d+)"', page))
+    assert ticks
+    assert ticks <= set(re.findall(r'<li id="(decision-\d+)"', page))
+    assert "Loss, as the script reports it" in page and "Learning rate" in page
+
+
+def test_a_job_that_has_not_begun_says_what_is_missing(api: Api) -> None:
+    api.client.submit(SPEC)
+    text = PageVisitor(api).text("/jobs/job")
+    assert "There is no curve yet: no throughput model is fitted yet" in text
+    assert "not predicted: no throughput model is fitted yet" in text
+    assert "What if?" not in text and "Nothing is decided yet" in text
+
+
+def test_deadline_and_budget_stand_beside_the_predicted_bands(api: Api) -> None:
+    trains(api)
+    objective = Objective(
+        deadline_seconds=api.world.clock.now() + 3600.0, budget_usd=Decimal("0.50")
+    )
+    api.world.store.jobs.change_spec("job", objective=objective)
+    text = PageVisitor(api).text("/jobs/job")
+    assert "Budget $0.50" in text and "Deadline in 1 h" in text and "of draws" in text
+
+
+def test_the_what_if_is_a_form_whose_address_shows_another_person_the_same(api: Api) -> None:
+    trains(api)
+    visitor = PageVisitor(api)
+    text = visitor.text("/jobs/job?value=40")
+    assert "If an hour were worth $40" in text and "With its own objective" in text
+    part = visitor.get("/jobs/job/what-if?hours=0.5").text
+    assert "If it had to end within 0.5 h" in part and "<html" not in part
+    assert api.client.job("job").objective == SPEC.objective
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("value=much", "value of time: is no number"),
+        ("value=-4", "objective.value_of_time"),
+        ("value=nan", "objective.value_of_time"),
+        ("hours=-1", "has passed"),
+        ("hours=1e300", "objective.deadline"),
+        ("hours=%3Cscript%3E", "is no number"),
+    ],
+)
+def test_a_bad_what_if_is_told_on_the_page(api: Api, query: str, words: str) -> None:
+    trains(api)
+    reply = PageVisitor(api).get(f"/jobs/job?{query}")
+    assert reply.status_code == 200 and words in reply.text and "<script>" not in reply.text
+
+
+def test_failures_stand_with_their_category(api: Api) -> None:
+    trains(api)
+    failure = Failure(
+        "job-0-1", 1, 137, "<b>killed</b>", "x", 3, category=FailureCategory.HOST_MEMORY
+    )
+    api.world.store.reports.add_failure("job", failure, api.world.clock.now())
+    page = PageVisitor(api).get("/jobs/job").text
+    assert "host memory" in page and "&lt;b&gt;killed" in page and "exit code 137" in page
+
+
+def test_the_log_is_shown_to_those_who_may_read_it(api: Api) -> None:
+    trains(api)
+    held = api.world.store.instances.of_job("job")[0]
+    log = b"".join(b"line %d <i>\n" % number for number in range(500))
+    logs = api.directory / "logs" / "job"
+    logs.mkdir(parents=True)
+    (logs / f"{held.id}.log").write_bytes(log)
+    owner = PageVisitor(api)
+    assert "line 499 &lt;i&gt;" in owner.get("/jobs/job").text
+    whole = owner.get("/jobs/job/log").text
+    assert "line 499" in whole and "line 100 " in whole and "line 99 " not in whole
+    assert "line 499" not in owner.get("/jobs/job/log?instance=other").text
+    token = api.client.invite("eve", InvitationRequest(Role.VIEWER)).token
+    viewer = PageVisitor(api, token)
+    page = viewer.get("/jobs/job")
+    assert page.status_code == 200 and "line 499" not in page.text
+    assert "Only its owner" in page.text and "/jobs/job/stop" not in page.text
+    assert viewer.get("/jobs/job/log").status_code == 403
+
+
+def test_an_ended_job_offers_what_can_follow(api: Api) -> None:
+    trained(api)
+    api.client.stop("job")
+    api.world.tick(5)
+    page = PageVisitor(api).get("/jobs/job").text
+    assert 'action="/jobs/job/resume"' in page and "/jobs/job/again" in page
+    assert "/jobs/job/change" not in page and "Ended" in page
+
+
+def test_an_unknown_job_has_no_page(api: Api) -> None:
+    reply = PageVisitor(api).get("/jobs/nobody")
+    assert reply.status_code == 404 and "castor status" in reply.text
+
+
+def test_a_page_needs_a_session(api: Api) -> None:
+    api.client.submit(replace(SPEC, name="job"))
+    for path in ("/jobs/job", "/jobs/job/what-if", "/jobs/job/log"):
+        reply = PageVisitor(api, None).get(path)
+        assert reply.status_code == 303 and reply.headers["location"].startswith("/sign-in")
