@@ -375,6 +375,7 @@ class Deployment:
             ).of,
             outlooks=Outlooks(*(store, status, settings.controller.replan_seconds, self._clock)),
             metrics=self._metrics(release).text,
+            status=status,
             changes=self._changes,
             notifications=self.notifications,
             clock=self._clock,

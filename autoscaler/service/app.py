@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.predict.forecasts import FixedSize
 from autoscaler.controller.predict.what_if import WhatIf
 from autoscaler.domain.job import JobRecord, JobSpec
@@ -33,7 +34,7 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
-from autoscaler.service.jobs.submissions import Submissions, unknown_program
+from autoscaler.service.jobs.submissions import Submissions, job_text, unknown_program
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
 from autoscaler.service.openapi import openapi_document
 from autoscaler.service.pages.events import Changes
@@ -109,6 +110,7 @@ class ServiceDependencies:
     what_if: Callable[[JobSpec], WhatIf]
     outlooks: Outlooks
     metrics: Callable[[str], tuple[bytes, str]]
+    status: ControllerStatus
     changes: Changes
     notifications: Notifications
     clock: Clock
@@ -181,7 +183,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     ) -> JsonResponse[JobView]:
         """Submit a job. Its bundle must have been uploaded before."""
         job = submissions.submit(submission.spec, requester.identity)
-        requester.record(job.id, after=_job_text(job.spec))
+        requester.record(job.id, after=job_text(job.spec))
         return reply(job, requester)
 
     @router.get("/{name}")
@@ -220,7 +222,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         """Continue a stopped or failed job from its newest checkpoint, as a new job."""
         before = requester.job
         job = submissions.resume(before, resumption, requester.identity)
-        requester.record(job.id, f"goes on from {before.id}", _job_text(job.spec))
+        requester.record(job.id, f"goes on from {before.id}", job_text(job.spec))
         return reply(job, requester)
 
     @router.get("/{name}/decisions")
@@ -282,15 +284,6 @@ def _meant(store: Store, name: str, requester: Requester) -> JobRecord:
         UnknownJob: there is no such job.
     """
     return meant_job(store.jobs.named(name), requester.identity)
-
-
-def _job_text(spec: JobSpec) -> str:
-    """Return what the audit log says of a new job."""
-    bounds, objective = spec.instances, spec.objective
-    budget = "no budget" if objective.budget_usd is None else f"${objective.budget_usd}"
-    bundle = "" if spec.bundle is None else f", bundle {spec.bundle[:12]}"
-    study = "" if spec.study is None else f", study {spec.study}"
-    return f"{bounds.minimum} to {bounds.maximum} instances, {budget}{study}{bundle}"
 
 
 def _fleet(dependencies: ServiceDependencies) -> APIRouter:

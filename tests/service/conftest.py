@@ -209,6 +209,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
         outlooks=Outlooks(store, status, 60.0, clock),
         metrics=lambda accept: (b"castor_leader 1\n", "text/plain"),
+        status=status,
         changes=api.changes,
         notifications=Notifications(store, status, (), api.url, clock),
         clock=clock,

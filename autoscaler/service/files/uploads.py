@@ -6,8 +6,8 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -70,6 +70,29 @@ class Bundles:
                     "its way"
                 )
             _keep(file, final)
+
+    @property
+    def maximum_bytes(self) -> int:
+        """Limit on the size of an archive."""
+        return self._maximum_bytes
+
+    @contextmanager
+    def workplace(self) -> Iterator[Path]:
+        """Yield an empty directory on the disk of the bundles, and remove it afterwards."""
+        with tempfile.TemporaryDirectory(prefix=".upload-", dir=self._directory) as name:
+            yield Path(name)
+
+    def checked(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the chunks of an upload to a workplace while the disk has room.
+
+        Raises:
+            Unavailable: the disk is nearly full.
+        """
+        return self._space.checked(chunks, self._directory, "the upload")
+
+    def keep(self, sha256: str, archive: Path) -> None:
+        """Keep an archive that was packed in a workplace; an existing bundle stays as it is."""
+        _keep(archive, self._at(sha256))
 
     def _at(self, sha256: str) -> Path:
         require_sha256(sha256)

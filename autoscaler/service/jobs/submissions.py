@@ -405,6 +405,15 @@ class Submissions:
         self._wake()
 
 
+def job_text(spec: JobSpec) -> str:
+    """Return what the audit log says of a new job."""
+    bounds, objective = spec.instances, spec.objective
+    budget = "no budget" if objective.budget_usd is None else f"${objective.budget_usd}"
+    bundle = "" if spec.bundle is None else f", bundle {spec.bundle[:12]}"
+    study = "" if spec.study is None else f", study {spec.study}"
+    return f"{bounds.minimum} to {bounds.maximum} instances, {budget}{study}{bundle}"
+
+
 def unknown_program(program: str) -> NotFound:
     """Return the error for a program without measurements."""
     return NotFound(f"nothing is remembered of {program!r}: `castor programs` lists what is")

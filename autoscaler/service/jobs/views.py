@@ -163,6 +163,10 @@ class Views:
             gang=None if held.seat is None else held.seat.text,
         )
 
+    def controller(self) -> str:
+        """Return the id of the controller that these views are of."""
+        return self._store.settings.controller_id()
+
     def fleet(self, now_seconds: float) -> FleetView:
         """Return the view of offers, instances and the controller's state."""
         status = self._status

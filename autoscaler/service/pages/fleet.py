@@ -2,17 +2,158 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
 from fastapi import APIRouter, Depends, Request, Response
 
+from autoscaler.clock import Clock
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.pages.background import Background
+from autoscaler.service.pages.fleet_summary import (
+    FleetCount,
+    block_groups,
+    count_fleet,
+    headline,
+    limit_lines,
+    notices,
+)
+from autoscaler.service.pages.job_rows import ShownJob
+from autoscaler.service.pages.prospects import Prospect, prospect_of
 from autoscaler.service.pages.rendering import Pages
+from autoscaler.service.pages.time_axis import FinishAxis, axis_of
 from autoscaler.service.routes.permits import Permit
+from autoscaler.store.repositories.jobs import JobFilter, JobOrder
 from autoscaler.store.store import Store
 
+ROWS: Final = 25
+"""Most jobs on the page: those that need a person, then the dearest."""
 
-def fleet_router(pages: Pages, store: Store, views: Views) -> APIRouter:
+_FAILED_SECONDS: Final = 86_400.0
+_MOST_FAILED: Final = 10
+_COUNT_FRESH_SECONDS: Final = 1.0
+_COST_FRESH_SECONDS: Final = 20.0
+_PROSPECT_FRESH_SECONDS: Final = 30.0
+_FIRST_WAIT_SECONDS: Final = 0.25
+_WORKERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSources:
+    """Components that the first page reads from."""
+
+    store: Store
+    status: ControllerStatus
+    views: Views
+    outlooks: Outlooks
+    clock: Clock
+
+
+class FleetPage:
+    """Content of the first page. Slow values are computed beside the requests."""
+
+    def __init__(self, sources: FleetSources) -> None:
+        self._sources = sources
+        workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="castor-page")
+        clock = sources.clock
+        self._counts = Background[str, FleetCount](
+            lambda key: self._count(), _COUNT_FRESH_SECONDS, workers, clock
+        )
+        self._today = Background[str, Decimal](
+            lambda key: self._spent_today(), _COST_FRESH_SECONDS, workers, clock
+        )
+        self._prospects = Background[tuple[str, str], Prospect](
+            self._prospect, _PROSPECT_FRESH_SECONDS, workers, clock
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of the template."""
+        sources = self._sources
+        store, status, now_seconds = sources.store, sources.status, sources.clock.now()
+        controller = sources.views.controller()
+        count = self._counts.get(controller, _FIRST_WAIT_SECONDS) or FleetCount()
+        alive = store.jobs.alive()
+        rows = self._rows(self._shown(alive, count), now_seconds)
+        running = sum(job.phase is not JobPhase.PENDING for job in alive)
+        failed = self._failed(now_seconds)
+        known = notices(status, count, failed, now_seconds)
+        return {
+            "headline": headline(known, count, running, len(alive) - running),
+            "notices": known,
+            "count": count,
+            "alive": len(alive),
+            "spent_today": self._today.get(controller, _FIRST_WAIT_SECONDS),
+            "rows": rows,
+            "axis": _axis(rows, now_seconds),
+            "steps": sorted(rows, key=_worth, reverse=True),
+            "limits": limit_lines(status, count),
+            "is_frozen": store.settings.frozen() is not None,
+            "ticked_seconds": status.ticked_seconds,
+        }
+
+    def _count(self) -> FleetCount:
+        status = self._sources.status
+        providers = {offer.id: offer.provider for offer in status.offers}
+        return count_fleet(self._sources.store.instances.alive(), providers, status.silent)
+
+    def _spent_today(self) -> Decimal:
+        now_seconds = self._sources.clock.now()
+        today = datetime.fromtimestamp(now_seconds, UTC).date()
+        costs = self._sources.views.daily_costs(today, today, now_seconds)
+        return sum((cost.usd for cost in costs), Decimal(0))
+
+    def _prospect(self, key: tuple[str, str]) -> Prospect:
+        record = self._sources.store.jobs.get(key[1])
+        outlooks = self._sources.outlooks
+        return prospect_of(outlooks.outlook(record), outlooks.curve(record))
+
+    def _shown(self, alive: Sequence[JobRecord], count: FleetCount) -> list[JobRecord]:
+        """Return the jobs of the page: those that need a person first, then the dearest."""
+        status = self._sources.status
+        troubled = {*status.stalls, *status.job_troubles, *status.alarms}
+
+        def place(job: JobRecord) -> tuple[bool, Decimal, float]:
+            rate = count.rates.get(job.id, Decimal(0))
+            return job.id not in troubled, -rate, job.submitted_seconds
+
+        return sorted(alive, key=place)[:ROWS]
+
+    def _rows(self, jobs: Sequence[JobRecord], now_seconds: float) -> list[ShownJob]:
+        sources, controller = self._sources, self._sources.views.controller()
+        offers = {offer.id: offer for offer in sources.status.offers}
+        for job in jobs:
+            self._prospects.get(
+                (controller, job.id)
+            )  # so that workers compute while views are read
+        views = sources.views.jobs(jobs, now_seconds)
+        until_seconds = sources.clock.monotonic() + _FIRST_WAIT_SECONDS
+        rows = []
+        for view in views:
+            left_seconds = max(until_seconds - sources.clock.monotonic(), 0.0)
+            prospect = self._prospects.get((controller, view.id), left_seconds)
+            groups = block_groups(sources.store.instances.of_job(view.id), offers)
+            rows.append(ShownJob(view, groups, prospect))
+        return rows
+
+    def _failed(self, now_seconds: float) -> list[JobRecord]:
+        """Return those of the newest failed jobs that failed in the last day."""
+        wanted = JobFilter((JobPhase.FAILED,))
+        failed = self._sources.store.jobs.page(wanted, JobOrder.NEWEST, _MOST_FAILED)
+        return [
+            job for job in failed if now_seconds - (job.ended_seconds or 0.0) < _FAILED_SECONDS
+        ]
+
+
+def fleet_router(pages: Pages, content: FleetPage) -> APIRouter:
     """Return the first page."""
     router = APIRouter(include_in_schema=False)
 
@@ -20,6 +161,25 @@ def fleet_router(pages: Pages, store: Store, views: Views) -> APIRouter:
     def fleet(
         request: Request, requester: Requester = Depends(Permit(AccessAction.READ))
     ) -> Response:
-        return pages.page(request, "fleet.html", requester)
+        return pages.page(request, "fleet.html", requester, **content.values())
 
     return router
+
+
+def _worth(row: ShownJob) -> float:
+    """Return what the next instance of a row is worth; the lowest value if that is unknown."""
+    step = None if row.prospect is None else row.prospect.next
+    return float("-inf") if step is None or step.worth is None else step.worth
+
+
+def _axis(rows: Sequence[ShownJob], now_seconds: float) -> FinishAxis:
+    """Return the time axis that all rows share."""
+    ends = []
+    for row in rows:
+        finish = None if row.prospect is None else row.prospect.outlook.finish_seconds
+        if finish is not None:
+            ends.append(finish.band[1])
+        deadline = row.view.objective.deadline_seconds
+        if deadline is not None:
+            ends.append(deadline)
+    return axis_of(ends, now_seconds)

@@ -111,6 +111,16 @@ def duration(seconds: float | None) -> str:
     return f"{math.floor(seconds):.0f} s"
 
 
+def duration_band(low_seconds: float, high_seconds: float) -> str:
+    """Return the band of a predicted duration in one unit, such as "15 to 17 min"."""
+    low, high = max(low_seconds, 0.0), max(high_seconds, 0.0)
+    for unit, name in _UNITS:
+        if high >= 1.5 * unit or unit == 1.0:
+            first, last = significant(low / unit, 2), significant(high / unit, 2)
+            return f"{first} {name}" if first == last else f"{first} to {last} {name}"
+    return NOTHING
+
+
 def relative(at_seconds: float | None, now_seconds: float) -> str:
     """Return a time in relation to now, such as "3 min ago" or "in 2 h"."""
     if at_seconds is None:

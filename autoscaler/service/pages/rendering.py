@@ -34,6 +34,20 @@ HEADERS: Final = {
 
 THEME_COOKIE: Final = "castor-theme"
 THEMES: Final = ("light", "dark")
+DONE: Final = {
+    "submitted": "The job is submitted.",
+    "changed": "The job is changed: the next plan follows it.",
+    "stopping": "The job is stopping, with a checkpoint.",
+    "resumed": "This is the next run: it continues from the newest checkpoint.",
+    "frozen": "Frozen: nothing is launched or released until you unfreeze.",
+    "unfrozen": "Instances are launched and released again.",
+    "drained": "Every job ends, each with a checkpoint.",
+    "revoked": "The token is revoked.",
+    "removed": "The person is removed, and all tokens are revoked.",
+    "set": "Role and team are changed.",
+}
+"""What a page says after a form, by the word in its address."""
+
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
@@ -90,6 +104,7 @@ class Pages:
             path=request.url.path,
             address=_address(request),
             theme=theme if theme in THEMES else "",
+            done=DONE.get(request.query_params.get("done", ""), ""),
             **values,
         )
         return Response(text, status, HEADERS, media_type="text/html")
@@ -103,4 +118,5 @@ def query(**values: object) -> str:
 
 def _address(request: Request) -> str:
     """Return path and query of a request, to load the same page again."""
-    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    kept = [(key, value) for key, value in request.query_params.multi_items() if key != "done"]
+    return request.url.path + (f"?{urlencode(kept)}" if kept else "")

@@ -44,7 +44,7 @@ def people_router(authentication: Authentication) -> APIRouter:
     ) -> JsonResponse[Person]:
         """Add a person without a token, who logs in through the identity provider."""
         person = authentication.people.add(wanted)
-        requester.record(person.name, after=_standing(person))
+        requester.record(person.name, after=standing(person))
         return json_response(Person, person)
 
     @router.post("/{name}")
@@ -55,7 +55,7 @@ def people_router(authentication: Authentication) -> APIRouter:
     ) -> JsonResponse[Invitation]:
         """Create a token for a person, who is added if unknown."""
         before, invitation = authentication.people.invite(name, wanted, requester.identity)
-        requester.record(name, "" if before is None else _standing(before), _standing(invitation))
+        requester.record(name, "" if before is None else standing(before), standing(invitation))
         return json_response(Invitation, invitation)
 
     @router.patch("/{name}")
@@ -66,7 +66,7 @@ def people_router(authentication: Authentication) -> APIRouter:
     ) -> JsonResponse[Person]:
         """Change role or team of a person."""
         before, after = authentication.people.change(name, change)
-        requester.record(name, _standing(before), _standing(after))
+        requester.record(name, standing(before), standing(after))
         return json_response(Person, after)
 
     @router.delete("/{name}")
@@ -102,7 +102,7 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         """Create a token of a person; `me` is the requester."""
         token = authentication.people.create(_person(name, requester), wanted, requester.identity)
         kind = "service token, " if wanted.is_service else ""
-        requester.record(f"{token.person}/{token.name}", after=f"{kind}{_token_text(token)}")
+        requester.record(f"{token.person}/{token.name}", after=f"{kind}{token_text(token)}")
         return json_response(NewToken, token)
 
     @router.post("/{name}/tokens/{token}/rotation")
@@ -115,7 +115,7 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         """Replace a token by a new one; the earlier one stays valid for `grace_seconds`."""
         person = _person(name, requester)
         renewed = authentication.people.rotate(person, token, requester.identity, grace_seconds)
-        text = f"{_token_text(renewed)}; the earlier one for {grace_seconds:.0f} s more"
+        text = f"{token_text(renewed)}; the earlier one for {grace_seconds:.0f} s more"
         requester.record(f"{person}/{token}", after=text)
         return json_response(NewToken, renewed)
 
@@ -165,9 +165,11 @@ def _person(name: str, requester: Requester) -> str:
     return requester.identity.person if name == MYSELF else name
 
 
-def _standing(person: Person | Invitation) -> str:
+def standing(person: Person | Invitation) -> str:
+    """Return what the audit log says of a person's role and team."""
     return f"{person.role}, team {person.team or NO_TEAM}"
 
 
-def _token_text(token: NewToken) -> str:
+def token_text(token: NewToken) -> str:
+    """Return what the audit log says of a new token."""
     return f"role {token.role or 'of the person'}"

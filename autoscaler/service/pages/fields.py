@@ -1,0 +1,181 @@
+"""Values of forms of jobs: objective, bounds, priority. Pure; errors name the field."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import InstanceBounds, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.text import quoted
+from autoscaler.spec.objective_text import parse_objective
+from autoscaler.spec.quantities import format_duration, parse_priority
+from autoscaler.wire.messages import Change
+
+VALUE_OF_TIME: Final = "value_of_time"
+TERMS: Final = "terms"
+"""Choice of the form that means a deadline, a budget, or both."""
+
+OBJECTIVES: Final = (
+    ("balanced", "Balanced"),
+    ("cheapest", "Cheapest"),
+    ("fastest", "Fastest"),
+    (VALUE_OF_TIME, "An hour of waiting is worth …"),
+    (TERMS, "Deadline, budget, or both"),
+)
+_MOST_DIGITS: Final = 9
+
+
+def objective_of(fields: Mapping[str, str], now_seconds: float) -> Objective:
+    """Return the objective of a form.
+
+    Raises:
+        SpecError: a value can't be used.
+    """
+    choice = fields.get("objective", "balanced")
+    mapping: dict[str, str] = {}
+    if choice == VALUE_OF_TIME:
+        mapping["value_of_time"] = fields.get("value_of_time", "")
+    elif choice != TERMS:
+        mapping["preference"] = choice
+    for key in ("deadline", "budget"):
+        value = fields.get(key, "")
+        if value and (choice == TERMS or (key, value.lower()) == ("budget", "none")):
+            mapping[key] = value
+    if not mapping:
+        raise SpecError("write a deadline, a budget, or both", "objective.deadline")
+    return parse_objective(mapping, now_seconds)
+
+
+def bounds_of(fields: Mapping[str, str], bounds: InstanceBounds) -> InstanceBounds:
+    """Return the bounds of a form; its other values are those of `bounds`.
+
+    Raises:
+        SpecError: a number can't be used.
+    """
+    minimum = _count(fields, "minimum", bounds.minimum)
+    maximum = _count(fields, "maximum", bounds.maximum)
+    return replace(bounds, minimum=minimum, maximum=maximum)
+
+
+def change_of(fields: Mapping[str, str], spec: JobSpec, now_seconds: float) -> Change:
+    """Return the change that a form makes to a job; equal values change nothing.
+
+    Raises:
+        SpecError: a value can't be used.
+    """
+    objective: Objective | None = None
+    if _text_of(fields) != _text_of(objective_fields(spec.objective, now_seconds)):
+        objective = objective_of(fields, now_seconds)
+    bounds = bounds_of(fields, spec.instances)
+    priority = priority_of(fields, spec.priority)
+    return Change(
+        objective,
+        None if bounds == spec.instances else bounds,
+        None if priority == spec.priority else priority,
+    )
+
+
+def priority_of(fields: Mapping[str, str], priority: float) -> float:
+    """Return the priority of a form; `priority` if it has none.
+
+    Raises:
+        SpecError: the priority can't be used.
+    """
+    text = fields.get("priority", "")
+    try:
+        return parse_priority(text) if text else priority
+    except ValueError as error:
+        raise SpecError(str(error), "priority") from None
+
+
+def command_of(text: str) -> tuple[str, ...]:
+    """Return the command of a form.
+
+    Raises:
+        SpecError: the quotes of the command don't match.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise SpecError(f"can't be split ({error}): check its quotes", "command") from None
+
+
+def objective_fields(objective: Objective, now_seconds: float) -> dict[str, str]:
+    """Return the fields of a form that show an objective."""
+    is_with_terms = objective.deadline_seconds is not None or objective.budget_usd is not None
+    value = objective.value_of_time_usd_per_hour
+    left_seconds = (objective.deadline_seconds or 0.0) - now_seconds
+    return {
+        "objective": TERMS if is_with_terms else str(objective.preference),
+        "value_of_time": "" if value is None else f"{value:g}",
+        "deadline": (
+            "" if objective.deadline_seconds is None else format_duration(max(left_seconds, 1.0))
+        ),
+        "budget": _budget_text(objective),
+    }
+
+
+def job_fields(spec: JobSpec, now_seconds: float) -> dict[str, str]:
+    """Return the fields of a form that show a job."""
+    return {
+        **objective_fields(spec.objective, now_seconds),
+        "name": spec.name,
+        "command": shlex.join(spec.command),
+        "minimum": str(spec.instances.minimum),
+        "maximum": str(spec.instances.maximum),
+        "priority": f"{spec.priority:g}",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FormError:
+    """Error of a form, with the name of its input; empty: of none."""
+
+    text: str
+    name: str
+
+
+_INPUTS: Final = {
+    "instances.min": "minimum",
+    "instances.max": "maximum",
+    "instances": "maximum",
+    "objective.deadline": "deadline",
+    "objective.budget": "budget",
+    "objective.value_of_time": "value_of_time",
+}
+
+
+def form_error(error: Exception) -> FormError:
+    """Return an error as a form shows it."""
+    if not isinstance(error, SpecError) or error.field is None:
+        return FormError(str(error), "")
+    return FormError(str(error), _INPUTS.get(error.field, error.field))
+
+
+def _budget_text(objective: Objective) -> str:
+    if objective.is_uncapped:
+        return "none"
+    return "" if objective.budget_usd is None else str(objective.budget_usd)
+
+
+def _text_of(fields: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the fields of an objective, to compare them."""
+    choice = fields.get("objective", "")
+    names = ["budget"] if choice != TERMS else ["deadline", "budget"]
+    if choice == VALUE_OF_TIME:
+        names.append("value_of_time")
+    return (choice, *(fields.get(name, "") for name in names))
+
+
+def _count(fields: Mapping[str, str], name: str, present: int) -> int:
+    text = fields.get(name, "")
+    if not text:
+        return present
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        key = {"minimum": "instances.min", "maximum": "instances.max"}[name]
+        raise SpecError(f"{quoted(text)} is no whole number from 1 on", key)
+    return int(text)
