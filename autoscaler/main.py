@@ -351,6 +351,7 @@ class Deployment:
         )
         self._job_logs = self._logs()
         self._changes = Changes()
+        self._receipts = Receipts(store, status)
         dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
@@ -364,7 +365,7 @@ class Deployment:
             heartbeats=self._heartbeats(),
             studies=self._studies,
             views=Views(store, status, assignments, release),
-            receipts=Receipts(store, status),
+            receipts=self._receipts,
             bundles=bundles,
             logs=self._job_logs,
             results=results,
@@ -401,6 +402,7 @@ class Deployment:
             fleet_usd=settings.controller.fleet_usd,
             most_jobs=settings.metrics_jobs,
             gpu_uses=self._nodes.gpu_uses,
+            billed_seconds=self._receipts.billed_seconds,
             certificate_end_seconds=lambda: None if tls is None else certificate_end_seconds(tls),
         )
         return MetricsPage(sources)

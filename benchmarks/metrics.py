@@ -11,6 +11,7 @@ a later one, `changed` one after a new report of every job. Times are of the pro
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shutil
 import sys
@@ -21,13 +22,17 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from autoscaler.clock import SystemClock
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.loop_watch import LoopState
 from autoscaler.service.health import Health
 from autoscaler.service.instances.gpu_uses import GpuUses
+from autoscaler.service.jobs.receipts import Receipts
+from autoscaler.service.request_meter import RequestMeter
 from autoscaler.telemetry.meters import Meters
 from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
 from benchmarks.ticks import QuickCloud, deployment_of
@@ -80,13 +85,14 @@ def page_of(deployment: World) -> MetricsPage:
             fleet_usd=None,
             most_jobs=ALL,
             gpu_uses=GpuUses(),
+            billed_seconds=Receipts(deployment.store, status).billed_seconds,
         )
     )
 
 
 def timed(deployment: World, page: MetricsPage) -> tuple[float, int]:
     """Return the processor seconds and the bytes of one answer, a scrape's interval later."""
-    deployment.clock.advance(15.0)
+    deployment.clock.advance(15.0)  # some receipts are due
     begin = time.process_time()
     text, _ = page.text("")
     return time.process_time() - begin, len(text)
@@ -112,6 +118,29 @@ def measure(jobs: int, instances: int) -> Row:
         return Row(jobs, held, first, later, changed, len(statements), size / 1e6)
     finally:
         shutil.rmtree(directory)
+
+
+def request_microseconds(requests: int = 50_000) -> float:
+    """Return the processor time of counting one request."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def drop(message: Message) -> None: ...
+
+    async def nothing() -> Message:
+        return {}
+
+    async def run(answer: ASGIApp) -> float:
+        begin = time.process_time()
+        for _ in range(requests):
+            scope = {"type": "http", "method": "POST", "path": "/v1/node/heartbeat"}
+            await answer(scope, nothing, drop)
+        return time.process_time() - begin
+
+    meter = RequestMeter(app, Meters(SystemClock()).answered, SystemClock())
+    pairs = [asyncio.run(run(meter)) - asyncio.run(run(app)) for _ in range(5)]
+    return min(pairs) / requests * 1e6
 
 
 def main() -> None:
@@ -140,6 +169,7 @@ def main() -> None:
             f"| {row.next_seconds:.2f} s | {row.changed_seconds:.2f} s | {row.statements} "
             f"| {row.megabytes:.1f} MB |"
         )
+    print(f"\ncounting one request: {request_microseconds():.1f} microseconds")
 
 
 if __name__ == "__main__":

@@ -201,6 +201,14 @@ JOB_RATE: Final = _job("castor_job_usd_per_hour", "price of the instances held")
 JOB_SPENT: Final = _job(
     "castor_job_spent_usd", "cost so far; a gauge, since a cloud may correct it downwards"
 )
+JOB_BILLED: Final = _gauge(
+    "castor_job_billed_seconds",
+    "billed time of its instances by purpose, as in its receipt; minutes old",
+    *(*JOB_LABELS, "category"),
+)
+JOB_GOODPUT_RATIO: Final = _job(
+    "castor_job_goodput_ratio", "useful part of the billed time, which AWS and Google call goodput"
+)
 JOB_BUDGET: Final = _job("castor_job_budget_usd", "budget; absent without one")
 JOB_PREDICTED_COST: Final = _job(
     "castor_job_predicted_usd", "cost at the end, at the present goodput and price"

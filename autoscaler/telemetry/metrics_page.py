@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -22,12 +23,15 @@ from prometheus_client.samples import Sample
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.errors import ErrorRecord
 from autoscaler.domain.instance import HeldInstance, InstancePhase, by_job
+from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.service.health import Health
 from autoscaler.service.instances.gpu_uses import GpuUses
 from autoscaler.store.store import Store
 from autoscaler.telemetry import catalogue
+from autoscaler.telemetry.billed_times import USEFUL, BilledSeconds, BilledTimes
 from autoscaler.telemetry.catalogue import MetricKind, MetricSpec
 from autoscaler.telemetry.job_series import JobSeries, info_labels_of, labels_of
 from autoscaler.telemetry.meters import Meters
@@ -42,9 +46,9 @@ Families = dict[MetricSpec, Metric]
 class MetricSources:
     """Objects that the metrics are read from.
 
-    `health` returns the present health of the controller. `certificate_end_seconds` is the end of
-    the API certificate's validity, since the epoch; it returns None without HTTPS. At most
-    `most_jobs` jobs have series of their own.
+    `billed_seconds` returns a job's billed time by category, `health` the present health of the
+    controller, `certificate_end_seconds` the end of the API certificate's validity since the
+    epoch, or None without HTTPS. At most `most_jobs` jobs have series of their own.
     """
 
     store: Store
@@ -56,6 +60,7 @@ class MetricSources:
     fleet_usd: Decimal | None
     most_jobs: int
     gpu_uses: GpuUses
+    billed_seconds: BilledSeconds
     certificate_end_seconds: Callable[[], float | None] = lambda: None
 
 
@@ -65,6 +70,8 @@ class MetricsPage:
     def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
         self._jobs = JobSeries(sources.store, sources.status, sources.gpu_uses)
+        self._billed = BilledTimes(sources.billed_seconds)
+        self._errors = ErrorRecord("job")
         self._computing = threading.Lock()
         self._texts: dict[str, tuple[float, bytes]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
@@ -119,11 +126,25 @@ class MetricsPage:
         shown = jobs[: sources.most_jobs]
         _add(families, catalogue.JOBS_LEFT_OUT, len(jobs) - len(shown))
         self._jobs.keep(shown)
+        self._billed.renew(shown, now_seconds)
         for job in shown:
-            _add(families, catalogue.JOB_INFO, 1, info_labels_of(job))
-            labels = labels_of(job)
-            for spec, value in self._jobs.of(job, grouped.get(job.id, ()), now_seconds):
-                _add(families, spec, value, labels)
+            held = grouped.get(job.id, ())
+            add = partial(self._add_job, families, job, held, now_seconds)
+            self._errors.attempt(job.id, "metrics", add)
+        self._errors.keep({job.id for job in shown})
+
+    def _add_job(
+        self,
+        families: Families,
+        job: JobRecord,
+        held: Sequence[HeldInstance],
+        now_seconds: float,
+    ) -> None:
+        labels = labels_of(job)
+        _add(families, catalogue.JOB_INFO, 1, info_labels_of(job))
+        _add_billed(families, self._billed.of(job.id), labels)
+        for spec, value in self._jobs.of(job, held, now_seconds):
+            _add(families, spec, value, labels)
 
 
 def _add(
@@ -136,6 +157,19 @@ def _add(
         make = CounterMetricFamily if is_counter else GaugeMetricFamily
         family = families[spec] = make(spec.name, spec.meaning)
     family.samples.append(Sample(spec.name, dict(labels or {}), float(value), None, None, None))
+
+
+def _add_billed(
+    families: Families, seconds: Mapping[str, float], labels: Mapping[str, str]
+) -> None:
+    """Add the billed time of a job by category, and its useful part."""
+    for category, category_seconds in seconds.items():
+        by_category = {**labels, "category": category}
+        _add(families, catalogue.JOB_BILLED, category_seconds, by_category)
+    total_seconds = sum(seconds.values())
+    if total_seconds > 0:
+        share = seconds.get(USEFUL, 0.0) / total_seconds
+        _add(families, catalogue.JOB_GOODPUT_RATIO, share, labels)
 
 
 def _add_health(families: Families, health: Health, sources: MetricSources) -> None:

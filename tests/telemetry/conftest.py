@@ -109,5 +109,6 @@ def scraped(tmp_path: Path) -> Scraped:
         fleet_usd=None,
         most_jobs=1000,
         gpu_uses=GpuUses(),
+        billed_seconds=lambda job, now_seconds: {},
     )
     return Scraped(world, meters, sources)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from autoscaler.controller.settings import ControllerSettings
+from autoscaler.domain.errors import LedgerError
 from autoscaler.domain.gpu_use import GpuUse
+from autoscaler.domain.job import JobRecord
+from autoscaler.domain.spending import LedgerEntry
 from autoscaler.loop_watch import LoopState
 from autoscaler.service.health import Health
 from autoscaler.telemetry.meters import MeteredPolicy, MeteredProvider
@@ -69,6 +72,53 @@ def test_the_use_of_gpus_is_that_of_the_jobs_instances(scraped: Scraped) -> None
     assert uses.of("ended") is None
     uses.note(first.id, None)
     assert scraped.value("castor_job_gpus", job_id="a") == 3
+
+
+def test_the_productive_share_is_the_useful_part_of_the_billed_time(scraped: Scraped) -> None:
+    scraped.train(scraped.world.submit("a"))
+    scraped.show(billed_seconds=lambda job, now_seconds: {"useful": 60.0, "boot": 20.0})
+    assert scraped.value("castor_job_billed_seconds", job_id="a", category="boot") == 20.0
+    assert scraped.value("castor_job_goodput_ratio", job_id="a") == 0.75
+    scraped.show(billed_seconds=lambda job, now_seconds: {"useful": 0.0})
+    assert scraped.value("castor_job_goodput_ratio", job_id="a") is None
+
+
+def test_billed_times_are_computed_for_a_few_jobs_at_each_scrape(scraped: Scraped) -> None:
+    asked: list[str] = []
+
+    def billed(job: JobRecord, now_seconds: float) -> dict[str, float]:
+        asked.append(job.id)
+        return {"useful": 1.0}
+
+    for number in range(120):
+        scraped.world.submit(f"job-{number}")
+    scraped.show(billed_seconds=billed)
+    counts = [len(scraped.scrape()["castor_job_goodput_ratio"]) for _ in range(3)]
+    assert counts == [50, 100, 120]
+    assert len(set(asked)) == len(asked) == 120
+    scraped.world.clock.advance(100.0)
+    scraped.scrape()
+    assert asked[120:] == asked[:50], "the oldest first"
+
+
+def test_an_error_of_one_job_hides_no_other(
+    scraped: Scraped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        scraped.world.submit(name)
+    scraped.world.tick(1)
+    entries = scraped.world.store.ledger.entries
+
+    def torn(job: str | None = None) -> tuple[LedgerEntry, ...]:
+        if job == "a":
+            raise LedgerError("two openings")
+        return entries(job)
+
+    monkeypatch.setattr(scraped.world.store.ledger, "entries", torn)
+    scraped.show(billed_seconds=lambda job, now_seconds: {"useful": float(len(torn(job.id)))})
+    assert scraped.value("castor_job_spent_usd", job_id="a") is None
+    assert scraped.value("castor_job_spent_usd", job_id="b") == 0.0
+    assert scraped.value("castor_job_billed_seconds", job_id="b") == 0.0
 
 
 def test_unknown_values_are_absent(scraped: Scraped) -> None:

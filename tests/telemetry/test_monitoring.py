@@ -145,6 +145,7 @@ def test_everything_in_the_catalogue_is_emitted(tmp_path: Path, scraped: Scraped
     world.store.measurements.save_models(job, {"core": model(0.1, "core")})
     (held,) = world.training(job)
     scraped.sources.gpu_uses.note(held.id, GpuUse(1, 0.9, 0.9, 10, 80))
+    scraped.show(billed_seconds=lambda job, now_seconds: {"useful": 60.0, "boot": 30.0})
     status.shadow_prices = {"devices": 1.0}
     meters = scraped.meters
     meters.answered("GET", "/v1/jobs", 200, 0.1)

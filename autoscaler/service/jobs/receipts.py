@@ -60,6 +60,11 @@ class Receipts:
             useful_examples=None if report is None else report.progress_examples,
         )
 
+    def billed_seconds(self, job: JobRecord, now_seconds: float) -> Mapping[str, float]:
+        """Return the billed seconds of a job's instances until now, by category."""
+        parts = self.of(job, now_seconds).whole.parts
+        return {part.category.value: part.seconds for part in parts}
+
     def focus_csv(self, first: date, last: date, now_seconds: float) -> Iterator[str]:
         """Return the lines of a CSV file with all charges from `first` to `last` (UTC days).
 

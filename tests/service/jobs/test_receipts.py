@@ -13,6 +13,7 @@ from autoscaler.domain.errors import SpecError, UnknownJob
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.time_use import CostCategory, TimeCount, TimeUse
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.wire.cost_messages import CostSplitView
 from autoscaler.wire.node_client import NodeClient
 from tests.service.agents import SPEC, joined, node_report, training_report
@@ -51,6 +52,9 @@ def test_a_receipt_divides_what_the_ledger_has(api: Api) -> None:
     assert sum(seconds.values()) == pytest.approx(receipt.whole.billed_seconds, abs=0.01)
     assert sum(part.share for part in receipt.whole.parts) == pytest.approx(1.0)
     assert receipt.whole.productive_share == pytest.approx(70.0 / receipt.whole.billed_seconds)
+    store, status = api.world.store, api.world.controller.status
+    billed = Receipts(store, status).billed_seconds(store.jobs.get("job"), api.world.clock.now())
+    assert {name: part for name, part in billed.items() if part} == pytest.approx(seconds)
 
 
 def test_an_agent_that_does_not_count_leaves_time_unknown(api: Api) -> None:
