@@ -74,6 +74,12 @@ def test_the_workflow_of_a_change_runs_what_ci_runs() -> None:
     assert of_workflow == of_ci
 
 
+def test_the_changelog_has_the_version_and_its_date_or_none_yet() -> None:
+    (version,) = re.findall(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    newest = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[0]
+    assert re.fullmatch(rf"\[{re.escape(version)}\] - (unreleased|\d{{4}}-\d\d-\d\d)", newest)
+
+
 def test_no_secret_is_needed_for_a_release() -> None:
     text = (GITHUB / "workflows" / "release.yml").read_text()
     assert "secrets." not in text
