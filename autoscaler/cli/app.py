@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +16,16 @@ from autoscaler.cli.backup.commands import backup, restore
 from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
+from autoscaler.cli.completion import job_names
 from autoscaler.cli.costs.options import costs
 from autoscaler.cli.fleet import drain, freeze, reclaim, unfreeze
 from autoscaler.cli.foresight.commands import curve, history, what_if
 from autoscaler.cli.init.options import init
+from autoscaler.cli.new.options import new
 from autoscaler.cli.notifications.commands import notifications, notify
 from autoscaler.cli.options import JobName, Json
 from autoscaler.cli.output import fail_with, print_json
+from autoscaler.cli.overviews import queue, top
 from autoscaler.cli.plan.options import plan
 from autoscaler.cli.programs.commands import programs
 from autoscaler.cli.reconcile.options import reconcile
@@ -67,8 +71,14 @@ def options(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Print no colours, as with NO_COLOR=1.")
+    ] = False,
 ) -> None:
     """Accept the options of `castor` itself."""
+    if no_color:
+        os.environ["NO_COLOR"] = "1"  # which rich reads whenever it opens a console
+        os.environ.pop("FORCE_COLOR", None)
 
 
 def main() -> None:
@@ -128,7 +138,9 @@ def status(
     job: Annotated[
         str | None,
         typer.Argument(
-            help="Name or id of a job to show in detail; default: list all jobs.", metavar="JOB"
+            help="Name or id of a job to show in detail; default: list all jobs.",
+            metavar="JOB",
+            autocompletion=job_names,
         ),
     ] = None,
     watch: Annotated[
@@ -328,6 +340,9 @@ def offers(
 
 
 app.command()(resume)
+app.command()(queue)
+app.command()(top)
+app.command()(new)
 app.command()(curve)
 app.command()(history)
 app.command("what-if")(what_if)

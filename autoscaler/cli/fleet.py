@@ -8,27 +8,36 @@ from typing import Annotated
 
 import typer
 
-from autoscaler.cli.options import Json
+from autoscaler.cli.options import Json, Yes
+from autoscaler.cli.output import confirm
 
 
 def drain(
     everything: Annotated[
         bool, typer.Option("--all", help="Confirm that every job is stopped. Required.")
     ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Stop all jobs and wait until no instance is left.
 
-    Each job saves a checkpoint first. Instances are counted in all clouds of the controller.
+    Each job saves a checkpoint first. Instances are counted in all clouds of the controller. A
+    script must say -y.
     """
     from autoscaler.cli.submit.waiting import drain as drain_all
+    from autoscaler.cli.tables import counted
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
 
     if not everything:
         raise typer.BadParameter("this stops every job: add --all, or use castor stop JOB")
+    client = connect()
+    if not yes:
+        jobs = counted(len(client.jobs(include_ended=False)), "job")
+        instances = counted(len(client.fleet().instances), "instance")
+        confirm(f"this stops {jobs} on {instances} of all people", yes, needs_yes=True)
     out = sys.stderr if as_json else sys.stdout
-    drain_all(connect(), lambda left: print(f"left: {left}", file=out, flush=True), SystemClock())
+    drain_all(client, lambda left: print(f"left: {left}", file=out, flush=True), SystemClock())
     _print_done(as_json, "nothing is left: no instance of this deployment runs", drained=True)
 
 

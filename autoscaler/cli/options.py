@@ -7,8 +7,13 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from autoscaler.cli.completion import job_names
+
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
-JobName = Annotated[str, Argument(help="Name or id of a job.", metavar="JOB")]
+JobName = Annotated[
+    str, Argument(help="Name or id of a job.", metavar="JOB", autocompletion=job_names)
+]
+Yes = Annotated[bool, Option("-y", "--yes", help="Do it without asking.")]
 Store = Annotated[str | None, Option(help="URL of the database; default: SQLite in --state.")]
 
 

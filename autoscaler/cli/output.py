@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,33 @@ def fail_with(job: Any) -> None:
     """Exit with status 4 if the job has failed; otherwise do nothing."""
     if job.phase == "failed":
         raise SystemExit(JOB_FAILED)
+
+
+def confirm(question: str, yes: bool, needs_yes: bool = False) -> None:
+    """Ask a person at a terminal before something is lost; return if it may be done.
+
+    Elsewhere nobody can answer: with `needs_yes` that is a refusal, else it is done.
+
+    Args:
+        question: what will be done, without a question mark.
+        yes: the answer of option -y.
+        needs_yes: whether a script, too, must say -y.
+
+    Raises:
+        SpecError: nobody can answer, and `needs_yes`.
+        SystemExit: the answer is no.
+    """
+    import typer
+
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if needs_yes:
+            raise SpecError(f"{question}: add -y, because nobody can be asked here", "--yes")
+        return
+    if not typer.confirm(f"{question}. Go on?", err=True):
+        print("nothing was done", file=sys.stderr)
+        raise SystemExit(1)
 
 
 def print_json(kind: Any, value: Any) -> None:

@@ -217,8 +217,14 @@ def test_without_a_controller_the_way_to_one_is_told(tmp_path: Path) -> None:
 def test_what_is_done_to_the_whole_fleet_is_told_to_scripts_too(terminal: Terminal) -> None:
     assert json.loads(terminal.castor("freeze", "--json").stdout) == {"frozen": True}
     assert json.loads(terminal.castor("unfreeze", "--json").stdout) == {"frozen": False}
-    drain = terminal.castor("drain", "--all", "--json")
+    drain = terminal.castor("drain", "--all", "-y", "--json")
     assert json.loads(drain.stdout) == {"drained": True}
+
+
+def test_a_script_that_drains_must_say_yes(terminal: Terminal) -> None:
+    done = terminal.castor("drain", "--all")
+    assert done.returncode == 1
+    assert "this stops 0 jobs on 0 instances of all people: add -y" in done.stderr
 
 
 def test_drain_without_all_is_a_mistake_of_usage(tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ def controller(environment: dict[str, str]) -> Iterator[None]:
         assert any(READY in line for line in process.stderr)
         yield
     finally:
-        subprocess.run(castor("drain", "--all"), env=environment, capture_output=True, timeout=120)
+        subprocess.run(
+            castor("drain", "--all", "-y"), env=environment, capture_output=True, timeout=120
+        )
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
 

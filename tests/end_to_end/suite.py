@@ -94,7 +94,7 @@ class EndToEndSuite:
         deployment.submit("words")
         observed = ObservedJob(deployment, machines, "words")
         observed.wait_until_training(1)
-        printed = deployment.castor("drain", "--all")
+        printed = deployment.castor("drain", "--all", "-y")
         assert printed.endswith("nothing is left: no instance of this deployment runs\n")
         assert machines.alive() == []
         assert observed.job().phase is JobPhase.STOPPED
@@ -141,7 +141,7 @@ class EndToEndSuite:
         observed.wait_for(lambda: first not in machines.alive(), "the instance to end itself")
         machines.forge(False)
         observed.wait_until_training(1)
-        deployment.castor("drain", "--all")
+        deployment.castor("drain", "--all", "-y")
 
     @pytest.mark.timeout(400)
     def test_a_job_changes_regions_and_a_lost_controller_is_replaced(
@@ -175,5 +175,5 @@ class EndToEndSuite:
         wait_until(
             lambda: not machines.remaining(), seconds=90, description="the end of the instance"
         )
-        printed = two_regions.castor("drain", "--all")
+        printed = two_regions.castor("drain", "--all", "-y")
         assert printed.endswith("nothing is left: no instance of this deployment runs\n")

@@ -93,7 +93,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     """Yield a controller with instances on this machine."""
     with Deployment(tmp_path_factory.mktemp("examples"), {}).running() as running:
         yield running
-        running.castor("drain", "--all")
+        running.castor("drain", "--all", "-y")
 
 
 def job_file(example: Example, directory: Path, shared: Path) -> Path:

@@ -45,7 +45,7 @@ class Crowded(Deployment):
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     with Crowded(tmp_path).running() as running:
         yield running
-        running.castor("drain", "--all")
+        running.castor("drain", "--all", "-y")
 
 
 def trains(job: JobView, *gangs: int) -> bool:

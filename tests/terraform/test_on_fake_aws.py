@@ -341,6 +341,6 @@ def test_the_ground_bears(ground: Ground, tmp_path: Path) -> None:
         machines.reclaim(first, NOTICE_SECONDS, NoticeSource.EVENTS)
         observed.wait_until_training(1, without=first)
         assert "trouble" not in deployment.castor("status")
-        deployment.castor("drain", "--all")
+        deployment.castor("drain", "--all", "-y")
     ground.terraform.run("destroy", "-auto-approve", "-input=false")
     assert ground.states() == {"terminated"}

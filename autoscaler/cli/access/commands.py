@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, BadParameter, Context, Option, Typer
 
-from autoscaler.cli.options import Json
+from autoscaler.cli.options import Json, Yes
+from autoscaler.cli.output import confirm
 from autoscaler.domain.access import MYSELF, NO_TEAM, Role
 
 if TYPE_CHECKING:
@@ -141,10 +142,11 @@ def set_person(
 
 
 @people.command("remove")
-def remove_person(name: PersonName) -> None:
+def remove_person(name: PersonName, yes: Yes = False) -> None:
     """Remove a person and revoke all tokens. Jobs of the person run on."""
     from autoscaler.wire.connection import connect
 
+    confirm(f"this removes {name}, and revokes all tokens of {name}", yes)
     connect().remove_person(name)
     print(f"{name}: removed, and all tokens revoked")
 
@@ -203,10 +205,11 @@ def rotate_token(
 
 
 @token.command("revoke")
-def revoke_token(name: TokenName, person: For = MYSELF) -> None:
+def revoke_token(name: TokenName, person: For = MYSELF, yes: Yes = False) -> None:
     """Revoke a token at once, also one that a rotation has replaced."""
     from autoscaler.wire.connection import connect
 
+    confirm(f"this revokes {name} for good: what uses it is refused from now on", yes)
     connect().revoke_token(name, person)
     print(f"{name}: revoked")
 

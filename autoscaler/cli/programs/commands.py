@@ -6,7 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Context, Typer
 
-from autoscaler.cli.options import Json
+from autoscaler.cli.options import Json, Yes
+from autoscaler.cli.output import confirm
 
 programs = Typer(help="List the speeds and noise scales measured for each program.")
 
@@ -52,12 +53,13 @@ def show(name: Program, as_json: Json = False) -> None:
 
 
 @programs.command()
-def forget(name: Program) -> None:
+def forget(name: Program, yes: Yes = False) -> None:
     """Delete all measurements of a program.
 
     Running jobs continue, and record new measurements.
     """
     from autoscaler.wire.connection import connect
 
+    confirm(f"this deletes all measurements of {name}", yes)
     connect().forget_program(name)
     print(f"{name}: forgotten")

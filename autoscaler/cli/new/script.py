@@ -1,0 +1,160 @@
+"""Facts about a training script, from its syntax tree; the script is never run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+_BATCH_WORDS: Final = frozenset(
+    {"batch_size", "batch", "per_device_train_batch_size", "train_batch_size", "batchsize", "bs"}
+)
+_MOST_BATCH: Final = 1 << 20
+
+
+class ScriptKind(StrEnum):
+    """How a script trains, as its imports and calls show."""
+
+    SESSION = "session"
+    INTEGRATION = "integration"
+    TRANSFORMERS = "transformers"
+    LIGHTNING = "lightning"
+    ACCELERATE = "accelerate"
+    DISTRIBUTED = "distributed"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOption:
+    """Option of a script that argparse parses. `default` is its literal; None: none is known."""
+
+    name: str
+    default: str | None = None
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """What a script tells about its job.
+
+    `batch` is the batch size that it sets; None: unknown. `saves`: it calls `torch.save`.
+    `uses_cuda`: it names CUDA.
+    """
+
+    kind: ScriptKind
+    options: tuple[ScriptOption, ...] = ()
+    batch: int | None = None
+    saves: bool = False
+    uses_cuda: bool = False
+
+
+def read_script(source: str) -> ScriptFacts:
+    """Return the facts about a script.
+
+    Raises:
+        SyntaxError, ValueError: the text is not Python.
+    """
+    try:
+        tree = ast.parse(source)
+    except (RecursionError, MemoryError):
+        raise ValueError("it is nested too deeply") from None
+    nodes = list(ast.walk(tree))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    options = tuple(option for call in calls if (option := _option(call)) is not None)
+    strings = {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return ScriptFacts(
+        _kind(set(_modules(nodes)), calls),
+        options,
+        _batch(nodes, options),
+        any(_called(call) == "torch.save" for call in calls),
+        any(text.startswith("cuda") for text in strings)
+        or any(_called(call).endswith(".cuda") for call in calls),
+    )
+
+
+def _modules(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the modules that are imported, and `module.name` of imported names."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _kind(modules: set[str], calls: list[ast.Call]) -> ScriptKind:
+    packages = {module.partition(".")[0] for module in modules}
+    if any(module.startswith("autoscaler.integrations") for module in modules):
+        return ScriptKind.INTEGRATION
+    if any(module.startswith("autoscaler.training") for module in modules):
+        return ScriptKind.SESSION
+    names = {_called(call).rpartition(".")[2] for call in calls}
+    if "accelerate" in packages and "Accelerator" in names:
+        return ScriptKind.ACCELERATE
+    if packages & {"lightning", "pytorch_lightning"} and "Trainer" in names:
+        return ScriptKind.LIGHTNING
+    if "transformers" in packages and any(name.endswith("Trainer") for name in names):
+        return ScriptKind.TRANSFORMERS
+    if names & {"DistributedDataParallel", "init_process_group", "fully_shard"}:
+        return ScriptKind.DISTRIBUTED
+    return ScriptKind.PLAIN
+
+
+def _option(call: ast.Call) -> ScriptOption | None:
+    """Return the option that a call of `add_argument` adds; None for another call."""
+    names = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+    if _called(call).rpartition(".")[2] != "add_argument" or not names:
+        return None
+    texts = [name for name in names if isinstance(name, str)]
+    longest = max(texts, key=len, default="")
+    if not longest:
+        return None
+    values = {keyword.arg: keyword.value for keyword in call.keywords}
+    default, required = values.get("default"), values.get("required")
+    is_required = isinstance(required, ast.Constant) and required.value is True
+    is_optional = isinstance(values.get("nargs"), ast.Constant) or default is not None
+    text = None
+    if isinstance(default, ast.Constant) and default.value is not None:
+        text = str(default.value)
+    if not longest.startswith("-"):
+        is_required = not is_optional
+    return ScriptOption(longest, text, is_required)
+
+
+def _batch(nodes: list[ast.AST], options: tuple[ScriptOption, ...]) -> int | None:
+    """Return the batch size of a script: the default of an option, else the first literal."""
+    for option in options:
+        if option.name.strip("-").replace("-", "_") in _BATCH_WORDS and option.default:
+            return _size(option.default)
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                if keyword.arg in _BATCH_WORDS and isinstance(keyword.value, ast.Constant):
+                    return _size(str(keyword.value.value))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            if any(target.lower() in _BATCH_WORDS for target in targets):
+                return _size(str(node.value.value))
+    return None
+
+
+def _size(text: str) -> int | None:
+    return int(text) if text.isdecimal() and 0 < int(text) <= _MOST_BATCH else None
+
+
+def _called(call: ast.Call) -> str:
+    """Return the dotted name that is called; only its end where the rest is no name."""
+    parts: list[str] = []
+    node: ast.expr = call.func
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))

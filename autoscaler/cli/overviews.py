@@ -1,0 +1,41 @@
+"""Commands `castor queue` and `castor top`. They import the tables when called."""
+
+from __future__ import annotations
+
+import json
+
+from autoscaler.cli.options import Json
+
+
+def queue(as_json: Json = False) -> None:
+    """Show the jobs that wait: why, in which order, and when they may start at which price.
+
+    The start is an estimate: the boot of what a job gets, or the earliest end of another job.
+    """
+    from dataclasses import asdict
+
+    from autoscaler.cli.live import print_whole
+    from autoscaler.cli.queue import queue as queue_of
+    from autoscaler.cli.queue import queue_table
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
+
+    client = connect()
+    rows = queue_of(client.jobs(include_ended=False), client.fleet(), SystemClock().now())
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        print_whole(queue_table(rows))
+
+
+def top() -> None:
+    """Show what running jobs cost and bring, by cost an hour, until q is pressed.
+
+    `next $/h` is what the next dollar an hour would bring, as the last decision compared it.
+    Without a terminal the table is printed once.
+    """
+    from autoscaler.cli.top import run_top
+    from autoscaler.wire.connection import connect
+
+    client = connect()
+    run_top(lambda: (client.jobs(include_ended=False), client.fleet()))
