@@ -15,7 +15,7 @@ _MOST_BATCH: Final = 1 << 20
 
 
 class ScriptKind(StrEnum):
-    """How a script trains, as its imports and calls show."""
+    """Way in which a script trains, as its imports and calls show."""
 
     SESSION = "session"
     INTEGRATION = "integration"
@@ -37,7 +37,7 @@ class ScriptOption:
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """What a script tells about its job.
+    """Facts about a job that its script shows.
 
     `batch` is the batch size that it sets; None: unknown. `saves`: it calls `torch.save`.
     `uses_cuda`: it names CUDA.
@@ -132,16 +132,24 @@ def _batch(nodes: list[ast.AST], options: tuple[ScriptOption, ...]) -> int | Non
     for option in options:
         if option.name.strip("-").replace("-", "_") in _BATCH_WORDS and option.default:
             return _size(option.default)
-    for node in nodes:
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                if keyword.arg in _BATCH_WORDS and isinstance(keyword.value, ast.Constant):
-                    return _size(str(keyword.value.value))
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            if any(target.lower() in _BATCH_WORDS for target in targets):
-                return _size(str(node.value.value))
-    return None
+    named = (pair for node in nodes for pair in _named_values(node))
+    literals = (
+        value.value
+        for name, value in named
+        if name.lower() in _BATCH_WORDS and isinstance(value, ast.Constant)
+    )
+    return next((_size(str(literal)) for literal in literals), None)
+
+
+def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the values that a call passes, or an assignment binds, by name."""
+    if isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            yield keyword.arg or "", keyword.value
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
 
 
 def _size(text: str) -> int | None:
