@@ -106,7 +106,7 @@ class StudySummary:
 
 @dataclass(frozen=True, slots=True)
 class RungView:
-    """Trials at one progress at which a pruner compares, in the unit of their reports.
+    """Trials at one progress at which they are compared or stopped, in the unit of their reports.
 
     `reached` trials have come there; of these `waiting` wait for others, and `stopped` ended
     before the next rung.

@@ -19,6 +19,7 @@ from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.views import Views, decision_view
 from autoscaler.service.pages.curve_chart import NARROW, WIDE, curve_chart
@@ -53,6 +54,7 @@ class JobPageSources:
     histories: Histories
     logs: Logs
     results: Results
+    receipts: Receipts
     clock: Clock
 
 
@@ -168,6 +170,7 @@ def _values_of(sources: JobPageSources, job: JobRecord, requester: Requester) ->
         "outlook": outlook,
         "money": money_bar(view, outlook),
         "time": time_bar(view, outlook, now_seconds),
+        "receipt": sources.receipts.of(job, now_seconds),
         "decisions": [decision_view(entry) for entry in entries],
         "anchor": decision_anchor,
         "failures": store.reports.recent_failures(0.0, job.id)[::-1],

@@ -15,6 +15,7 @@ from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
@@ -35,6 +36,7 @@ from autoscaler.service.pages.people import (
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.sign_in import sign_in_router
 from autoscaler.service.pages.static_files import StaticFiles, static_router
+from autoscaler.service.pages.studies import studies_pages_router
 from autoscaler.service.pages.submit import JobUploads, submit_router
 from autoscaler.service.studies.studies import Studies
 from autoscaler.store.store import Store
@@ -54,6 +56,7 @@ class PageDependencies:
     outlooks: Outlooks
     logs: Logs
     results: Results
+    receipts: Receipts
     studies: Studies
     status: ControllerStatus
     changes: Changes
@@ -78,7 +81,10 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
     store, status, views, clock = parts.store, parts.status, parts.views, parts.clock
     histories = Histories(store, clock)
     fleet = FleetSources(store, status, views, parts.outlooks, clock)
-    job = JobPageSources(store, views, parts.outlooks, histories, parts.logs, parts.results, clock)
+    job = JobPageSources(
+        *(store, views, parts.outlooks, histories),
+        *(parts.logs, parts.results, parts.receipts, clock),
+    )
     uploads = JobUploads(store, parts.bundles, parts.submissions, clock)
     return (
         sign_in_router(pages, parts.sessions, parts.logins),
@@ -87,6 +93,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         fleet_actions_router(pages, parts.submissions, store),
         jobs_router(pages, store, views, status, clock),
         job_page_router(pages, job),
+        studies_pages_router(pages, parts.studies, clock),
         job_forms_router(JobForms(pages, parts.submissions, clock)),
         submit_router(pages, uploads),
         offers_router(pages, store, views, status, clock),

@@ -66,6 +66,12 @@ def value_ticks(scale: AxisScale, count: int) -> tuple[Tick, ...]:
     )
 
 
+def money_ticks(scale: AxisScale, count: int) -> tuple[Tick, ...]:
+    """Return about `count` ticks at round amounts of US dollars."""
+    ticks = value_ticks(scale, count)
+    return tuple(Tick(tick.at, f"${tick.text}") for tick in ticks)
+
+
 def whole_ticks(scale: AxisScale, count: int) -> tuple[Tick, ...]:
     """Return at most about `count` ticks at whole numbers, the first and last among them."""
     first, last = math.ceil(scale.first), math.floor(scale.last)

@@ -94,11 +94,16 @@ def course_of_study(
 
 
 def rungs_of(trials: Sequence[TrialRecord], full_work: float | None) -> tuple[RungView, ...]:
-    """Return the rungs at which trials are, or were last, compared, by rising progress."""
+    """Return the progress at which trials are compared or were stopped, by rising progress."""
     stands = [record.stands for record in trials]
     levels = {trial.decided_at for trial in stands if trial.decided_at}
     if full_work and levels:
         levels.add(full_work)
+        levels |= {
+            trial.progress
+            for trial in stands
+            if trial.has_ended and 0 < trial.progress < full_work
+        }
     rungs = sorted(level for level in levels if level is not None)
     following = [*rungs[1:], float("inf")][: len(rungs)]
     return tuple(

@@ -1,0 +1,107 @@
+"""Pages of studies: their list, and one study with its trials, rungs, cost and instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from autoscaler.clock import Clock
+from autoscaler.domain.access import Identity
+from autoscaler.domain.errors import Forbidden
+from autoscaler.domain.terms import TrialRecord
+from autoscaler.service.access.gate import AccessGate, Requester
+from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.pages.rendering import Pages
+from autoscaler.service.pages.study_chart import best_chart, stays_chart
+from autoscaler.service.routes.pages import PageQuery
+from autoscaler.service.routes.permits import Permit
+from autoscaler.service.studies.studies import Studies
+
+_ROWS: Final = 25
+_POINTS: Final = 200
+_TRIALS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLine:
+    """Row of a trial: its state in a word, and its last report."""
+
+    job: str
+    state: str
+    progress: float
+    decided_at: float | None
+    value: float | None
+    trained: str | None
+
+
+def studies_pages_router(pages: Pages, studies: Studies, clock: Clock) -> APIRouter:
+    """Return the pages of studies."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/studies")
+    def every_study(
+        request: Request,
+        cursor: str = "",
+        requester: Requester = Depends(Permit(AccessAction.READ)),
+    ) -> Response:
+        page = PageQuery(_ROWS, cursor or None)
+        names, following = page.part(studies.names(), "studies", str)
+        summaries = [studies.summary(name) for name in names]
+        return pages.page(
+            request, "studies.html", requester, summaries=summaries, following=following
+        )
+
+    @router.get("/studies/{study}")
+    def one_study(
+        request: Request, study: str, requester: Requester = Depends(Permit(AccessAction.READ))
+    ) -> Response:
+        view, summary = studies.view(study), studies.summary(study)
+        history = studies.history(study, _POINTS)
+        gate: AccessGate = request.app.state.access
+        may_see_stays = _may_see_stays(gate, requester.identity, study)
+        stays = studies.stays(study) if may_see_stays else ()
+        held = {stay.job for stay in stays if stay.to_seconds is None}
+        return pages.page(
+            request,
+            "study.html",
+            requester,
+            study=view,
+            summary=summary,
+            history=history,
+            may_see_stays=may_see_stays,
+            stays=stays,
+            stays_drawing=stays_chart(stays, clock.now()),
+            best_drawing=best_chart(history),
+            trials=[_trial_row(record, held) for record in view.trials[-_TRIALS:]][::-1],
+        )
+
+    return router
+
+
+def _may_see_stays(gate: AccessGate, identity: Identity, study: str) -> bool:
+    try:
+        gate.require(identity, AccessAction.READ_STAYS, study)
+    except Forbidden:
+        return False
+    return True
+
+
+def _trial_row(record: TrialRecord, held: set[str]) -> TrialLine:
+    stands = record.stands
+    state = "pending"
+    if stands.has_ended:
+        state = "finished"
+    elif stands.waits:
+        state = "waits at a rung"
+    elif stands.job in held:
+        state = "running"
+    return TrialLine(
+        job=stands.job,
+        state=state,
+        progress=stands.progress,
+        decided_at=stands.decided_at,
+        value=stands.reports[-1][1] if stands.reports else None,
+        trained=None if record.trained is None else str(record.trained),
+    )

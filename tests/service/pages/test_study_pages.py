@@ -1,0 +1,66 @@
+"""Pages of studies as a browser without scripts gets them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autoscaler.domain.access import Role
+from autoscaler.domain.terms import StudyTerms
+from autoscaler.service.pages.study_chart import MOST_ROWS, stays_chart
+from autoscaler.service.studies.stays import stays_of_study
+from autoscaler.wire.access_messages import InvitationRequest
+from tests.service.conftest import Api
+from tests.service.pages.browser import PageVisitor
+from tests.service.studies.test_courses import searched
+
+
+def test_studies_are_listed_with_their_best_value_and_cost(api: Api) -> None:
+    visitor = PageVisitor(api)
+    assert "No study has run here" in visitor.text("/studies")
+    searched(api)
+    text = visitor.text("/studies")
+    assert "sweep" in text and "0.4000" in text and "1 study" in text
+
+
+def test_a_long_list_of_studies_has_pages(api: Api) -> None:
+    for number in range(30):
+        api.world.store.studies.state(f"study-{number:02}", StudyTerms())
+    visitor = PageVisitor(api)
+    page = visitor.get("/studies").text
+    assert "study-24" in page and "study-25" not in page
+    address = page.split('rel="next" href="')[1].split('"')[0]
+    rest = visitor.get(address.replace("&amp;", "&")).text
+    assert "study-25" in rest and "study-24" not in rest and 'rel="next"' not in rest
+
+
+def test_a_study_has_its_drawings_and_tables(api: Api) -> None:
+    searched(api)
+    visitor = PageVisitor(api)
+    page, text = visitor.get("/studies/sweep").text, visitor.text("/studies/sweep")
+    for words in (
+        *("Best value by cost", "Rungs", "Instances and trials", "Trials", "optuna-dashboard"),
+        *("spent on all trials", "best value so far", "0.4000", "sweep-1", "driven by ada"),
+    ):
+        assert words in text, words
+    assert page.count('class="stay s') == 2 and 'class="best-line"' in page
+
+
+def test_stays_are_shown_to_those_who_may_read_them(api: Api) -> None:
+    searched(api)
+    token = api.client.invite("eve", InvitationRequest(Role.VIEWER)).token
+    page = PageVisitor(api, token).get("/studies/sweep").text
+    assert "Only its owner" in page and 'class="stay' not in page and "Best value" in page
+
+
+def test_an_unknown_study_has_no_page(api: Api) -> None:
+    reply = PageVisitor(api).get("/studies/none")
+    assert reply.status_code == 404 and "castor study run" in reply.text
+
+
+def test_many_instances_are_drawn_up_to_a_limit(api: Api) -> None:
+    searched(api)
+    assert stays_chart((), 0.0) is None
+    (stay, *_) = stays_of_study(api.world.store, "sweep")
+    stays = [replace(stay, instance=f"i-{number}") for number in range(MOST_ROWS + 5)]
+    drawing = stays_chart(stays, api.world.clock.now())
+    assert drawing is not None and len(drawing.rows) == MOST_ROWS and drawing.left_out == 5
