@@ -41,6 +41,10 @@ class Conflict(CastorError):
     """Request that conflicts with the present state, such as a name in use or an ended job."""
 
 
+class Outdated(Conflict):
+    """Change of an object that has changed since the requester read it."""
+
+
 class NotAllowed(CastorError):
     """Token that is missing, expired, used up, or does not cover the request."""
 

@@ -60,6 +60,7 @@ from autoscaler.service.routes.people import (
     people_router,
 )
 from autoscaler.service.routes.permits import Permit, require_permits
+from autoscaler.service.routes.repeats import Repeatable, Repeats, repeatable
 from autoscaler.service.routes.results import results_router
 from autoscaler.service.routes.studies import (
     drivers_router,
@@ -68,6 +69,7 @@ from autoscaler.service.routes.studies import (
     study_lists_router,
 )
 from autoscaler.service.studies.studies import Studies
+from autoscaler.service.versions import Precondition, etag, precondition
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
@@ -81,9 +83,13 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
-from autoscaler.wire.plan_messages import PlanView
+from autoscaler.wire.plan_messages import PlanView, SubmissionPlan
 
 _FLEET = "fleet"
+_DRY_RUN = Query(
+    default=False,
+    description="Whether to check the request and return what it would do, and change nothing.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
             await run_in_threadpool(authentication.require_known, path, presented)
 
     app.include_router(_jobs(dependencies))
+    app.include_router(_job_facts(dependencies))
     app.include_router(_listed(dependencies))
     histories = Histories(dependencies.store, dependencies.clock)
     app.include_router(outlooks_router(dependencies.outlooks, histories, dependencies.store))
@@ -137,7 +144,9 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))
     app.include_router(_programs(dependencies))
-    app.include_router(people_router(authentication))
+    app.include_router(
+        people_router(authentication, Repeats(dependencies.store, dependencies.clock))
+    )
     app.include_router(browser_links_router(dependencies.sessions))
     app.include_router(logins_router(dependencies.logins))
     app.include_router(login_pages_router(dependencies.logins))
@@ -169,22 +178,35 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     """Return the routes for jobs."""
     router = APIRouter(prefix="/v1/jobs")
     submissions, store = dependencies.submissions, dependencies.store
+    repeats = Repeats(store, dependencies.clock, lambda: submissions.wake())
 
     def reply(
         job: JobRecord, requester: Requester, with_events: bool = False
     ) -> JsonResponse[JobView]:
         view = dependencies.views.job(job, dependencies.clock.now(), with_events)
-        return json_response(JobView, _shown_to(requester, job, view))
+        response = json_response(JobView, _shown_to(requester, job, view))
+        response.headers["ETag"] = etag(view.version)
+        return response
 
     @router.post("")
     def submit(
         requester: Requester = Depends(Permit(AccessAction.SUBMIT)),
         submission: Submission = Depends(Body(Submission)),
-    ) -> JsonResponse[JobView]:
+        repeat: Repeatable = Depends(repeatable),
+        dry_run: bool = _DRY_RUN,
+    ) -> JsonResponse[JobView | SubmissionPlan]:
         """Submit a job. Its bundle must have been uploaded before."""
-        job = submissions.submit(submission.spec, requester.identity)
-        requester.record(job.id, after=job_text(job.spec))
-        return reply(job, requester)
+        if dry_run:
+            planned = dependencies.submissions.tried(submission.spec, requester.identity)
+            plan = plan_view(planned, dependencies.what_if(planned))
+            return json_response(SubmissionPlan, SubmissionPlan(planned, plan))
+
+        def create() -> JsonResponse[JobView]:
+            job = submissions.submit(submission.spec, requester.identity)
+            requester.record(job.id, after=job_text(job.spec))
+            return reply(job, requester)
+
+        return repeats.once(repeat, requester.identity, create)
 
     @router.get("/{name}")
     def one_job(
@@ -197,20 +219,27 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     def change(
         requester: Requester = Depends(Permit(AccessAction.CHANGE_JOB)),
         change: Change = Depends(Body(Change)),
+        required: Precondition = Depends(precondition),
+        dry_run: bool = _DRY_RUN,
     ) -> JsonResponse[JobView]:
         """Change a job that has not ended; absent keys keep their values."""
         before = requester.job
-        job = submissions.change(before, change, requester.identity.person)
+        required.of_job(before)
+        if dry_run:
+            return reply(submissions.changed(before, change), requester)
+        job = submissions.change(before, change, requester.identity.person, required.of_job)
         requester.record(job.id, *change_text(Change, change, before.spec, job.spec))
         return reply(job, requester)
 
     @router.post("/{name}/stop")
     def stop(
         requester: Requester = Depends(Permit(AccessAction.STOP_JOB)),
+        required: Precondition = Depends(precondition),
     ) -> JsonResponse[JobView]:
         """Stop a job, which ends with a checkpoint."""
         before = requester.job
-        job = submissions.stop(before, requester.identity.person)
+        required.of_job(before)
+        job = submissions.stop(before, requester.identity.person, required.of_job)
         requester.record(job.id, before.phase, job.phase)
         return reply(job, requester)
 
@@ -218,12 +247,26 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     def resume(
         requester: Requester = Depends(Permit(AccessAction.RESUME_JOB)),
         resumption: Resumption = Depends(Body(Resumption)),
+        required: Precondition = Depends(precondition),
+        repeat: Repeatable = Depends(repeatable),
     ) -> JsonResponse[JobView]:
         """Continue a stopped or failed job from its newest checkpoint, as a new job."""
         before = requester.job
-        job = submissions.resume(before, resumption, requester.identity)
-        requester.record(job.id, f"goes on from {before.id}", job_text(job.spec))
-        return reply(job, requester)
+
+        def create() -> JsonResponse[JobView]:
+            required.of_job(before)
+            job = submissions.resume(before, resumption, requester.identity)
+            requester.record(job.id, f"goes on from {before.id}", job_text(job.spec))
+            return reply(job, requester)
+
+        return repeats.once(repeat, requester.identity, create)
+
+    return router
+
+
+def _job_facts(dependencies: ServiceDependencies) -> APIRouter:
+    """Return the routes for decisions, forecasts and logs of jobs."""
+    router, store = APIRouter(prefix="/v1/jobs"), dependencies.store
 
     @router.get("/{name}/decisions")
     def decisions(

@@ -25,6 +25,7 @@ STATUS_BY_ERROR: Final[Mapping[type[CastorError], int]] = {
     errors.UnknownJob: 404,
     errors.UnknownInstance: 404,
     errors.NotFound: 404,
+    errors.Outdated: 412,
     errors.Conflict: 409,
     errors.SpecError: 422,
     errors.Unavailable: 503,

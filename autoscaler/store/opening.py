@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.sql.answers import SqlAnswers
 from autoscaler.store.sql.audit import SqlAudit
 from autoscaler.store.sql.capacity import SqlCapacity
 from autoscaler.store.sql.copying import copy_sqlite
@@ -137,6 +138,7 @@ def _store_in(database: Database, version: str) -> Store:
         people=SqlPeople(database),
         owners=SqlOwners(database),
         audit=SqlAudit(database),
+        answers=SqlAnswers(database),
         notices=SqlNotices(database),
         settings=SqlSettings(database),
         retention=SqlRetention(database),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from autoscaler.store.repositories.answers import Answers
 from autoscaler.store.repositories.audit import Audit
 from autoscaler.store.repositories.capacity import Capacity
 from autoscaler.store.repositories.events import Events
@@ -59,6 +60,7 @@ class Store:
     people: People
     owners: Owners
     audit: Audit
+    answers: Answers
     notices: UserNotices
     settings: Settings
     retention: Retention

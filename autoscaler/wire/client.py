@@ -53,7 +53,7 @@ from autoscaler.wire.outlook_messages import (
     OutlookView,
     WhatIfView,
 )
-from autoscaler.wire.plan_messages import PlanView
+from autoscaler.wire.plan_messages import PlanView, SubmissionPlan
 from autoscaler.wire.results import CheckpointView, OutputsView
 from autoscaler.wire.study_messages import (
     StudyAnswers,
@@ -115,7 +115,13 @@ class Client:
         if bundle is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Submission, Submission(spec))
-        return decode_printable(JobView, self._http.call("POST", "/v1/jobs", body))
+        return decode_printable(JobView, self._http.create("/v1/jobs", body))
+
+    def try_submit(self, spec: JobSpec) -> SubmissionPlan:
+        """Return what `submit` would submit, and its plan. Errors as `submit`."""
+        body = encode(Submission, Submission(spec))
+        reply = self._http.call("POST", "/v1/jobs?dry_run=true", body)
+        return decode_printable(SubmissionPlan, reply)
 
     def upload(self, sha256: str, bundle: Path) -> None:
         """Upload a bundle for later jobs, unless the controller has it already."""
@@ -158,15 +164,24 @@ class Client:
         """Return a job by name or id. `UnknownJob`."""
         return self._http.get_printable(JobView, f"/v1/jobs/{name}")
 
-    def change(self, name: str, change: Change) -> JobView:
-        """Change a running job. `UnknownJob`; `Conflict`: the job has ended."""
-        return decode_printable(
-            JobView, self._http.call("PATCH", f"/v1/jobs/{name}", encode(Change, change))
-        )
+    def change(
+        self, name: str, change: Change, *, version: str | None = None, dry_run: bool = False
+    ) -> JobView:
+        """Change a running job; with `dry_run` return it as it would be.
 
-    def stop(self, name: str) -> JobView:
-        """Stop a job, with a checkpoint. `UnknownJob`; `Conflict`: the job has ended."""
-        return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/stop"))
+        Raises:
+            UnknownJob: there is no such job.
+            Conflict: the job has ended.
+            Outdated: the job has another version than `version`; None permits any.
+        """
+        path = f"/v1/jobs/{name}{'?dry_run=true' if dry_run else ''}"
+        body = encode(Change, change)
+        return decode_printable(JobView, self._http.call("PATCH", path, body, version=version))
+
+    def stop(self, name: str, *, version: str | None = None) -> JobView:
+        """Stop a job, with a checkpoint. Errors as `change`."""
+        reply = self._http.call("POST", f"/v1/jobs/{name}/stop", version=version)
+        return decode_printable(JobView, reply)
 
     def resume(self, name: str, resumption: Resumption, bundle: Path | None = None) -> JobView:
         """Resume a stopped or failed job from its newest checkpoint, and return the new run.
@@ -181,7 +196,7 @@ class Client:
         if bundle is not None and spec is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Resumption, resumption)
-        return decode_printable(JobView, self._http.call("POST", f"/v1/jobs/{name}/resume", body))
+        return decode_printable(JobView, self._http.create(f"/v1/jobs/{name}/resume", body))
 
     def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:
         """Return the decisions for a job, the latest first. `UnknownJob`."""
@@ -255,7 +270,7 @@ class Client:
     def invite(self, person: str, request: InvitationRequest | None = None) -> Invitation:
         """Create a token for a person. `Forbidden`: not an admin; `SpecError`: bad name."""
         body = encode(InvitationRequest, request or InvitationRequest())
-        return decode_printable(Invitation, self._http.call("POST", f"/v1/people/{person}", body))
+        return decode_printable(Invitation, self._http.create(f"/v1/people/{person}", body))
 
     def browser_link(self) -> BrowserLink:
         """Return a link that signs a browser in once. `Forbidden`: with a service token."""
@@ -268,7 +283,7 @@ class Client:
     def add_person(self, request: NewPerson) -> Person:
         """Add a person without a token. `Forbidden`; `Conflict`: the person is known."""
         body = encode(NewPerson, request)
-        return decode_printable(Person, self._http.call("POST", "/v1/people", body))
+        return decode_printable(Person, self._http.create("/v1/people", body))
 
     def change_person(self, name: str, change: PersonChange) -> Person:
         """Change role and team of a person. `Forbidden`; `NotFound`: there is no such person."""
@@ -286,7 +301,7 @@ class Client:
     def create_token(self, request: TokenRequest, person: str = MYSELF) -> NewToken:
         """Create a token. `Conflict`: the name is in use; `Forbidden`: above one's own role."""
         body = encode(TokenRequest, request)
-        reply = self._http.call("POST", f"/v1/people/{person}/tokens", body)
+        reply = self._http.create(f"/v1/people/{person}/tokens", body)
         return decode_printable(NewToken, reply)
 
     def rotate_token(
@@ -294,7 +309,7 @@ class Client:
     ) -> NewToken:
         """Replace a token; the earlier one is valid for `grace_seconds` more. `NotFound`."""
         path = f"/v1/people/{person}/tokens/{name}/rotation?grace_seconds={grace_seconds}"
-        return decode_printable(NewToken, self._http.call("POST", path))
+        return decode_printable(NewToken, self._http.create(path))
 
     def revoke_token(self, name: str, person: str = MYSELF) -> None:
         """Revoke a token. `NotFound`: there is none of this name."""

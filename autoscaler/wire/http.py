@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar
 from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+from uuid import uuid4
 
 import httpcore
 
@@ -36,6 +37,7 @@ _IDLE_CONNECTIONS: Final = 20
 _IDLE_SECONDS: Final = 25.0
 _REDIRECT: Final = 307
 _TOO_MANY: Final = 429
+_REPEATS: Final = 2
 _ERRORS: Final = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -108,10 +110,34 @@ class Http:
         path: str,
         content: bytes | None = None,
         content_type: str = "application/json",
+        version: str | None = None,
     ) -> bytes:
-        """Send a request and return the body of the answer."""
+        """Send a request and return the body of the answer.
+
+        `version` is one that the object must still have, or else `Outdated` is raised; None: any.
+        """
         headers = {} if content is None else {"Content-Type": content_type}
+        if version is not None:
+            headers["If-Match"] = f'"{version}"'
         return self._call(method, path, content, headers).content
+
+    def create(self, path: str, content: bytes | None = None) -> bytes:
+        """Send a request that creates something, and return the body of the answer.
+
+        The request has an idempotency key, so that it is repeated if the answer is lost.
+        """
+        headers = {"Idempotency-Key": uuid4().hex}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        for _ in range(_REPEATS):
+            try:
+                return self._call("POST", path, content, headers).content
+            except Unreachable:
+                raise
+            except Unavailable as error:
+                if not isinstance(error.__cause__, _ERRORS):
+                    raise
+        return self._call("POST", path, content, headers).content
 
     def _call(
         self, method: str, path: str, content: bytes | None, headers: dict[str, str]
@@ -120,7 +146,7 @@ class Http:
             with self._answer(method, path, lambda: content, headers) as response:
                 response.read()
         except _ERRORS as error:
-            raise _no_answer(self._url, error) from None
+            raise _no_answer(self._url, error) from error
         self._raise_for(response, path)
         return response
 

@@ -124,6 +124,7 @@ class JobView:
     progress is unknown. `trial_ending` is the end of a stopped job's trial;
     `stop_reason` is the budget that stopped the job. `failure_category` is that of its last
     failure; None if it has not failed. `stall` says why it seems not to learn; None if it does.
+    `version` changes with what people change, and is what `If-Match` takes.
     """
 
     id: str
@@ -160,6 +161,7 @@ class JobView:
     team: str | None = None
     failure_category: FailureCategory | None = None
     stall: str | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

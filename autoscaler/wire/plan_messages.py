@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.shards import ShardChoice, UnfitOffer
 
@@ -43,6 +44,14 @@ class RateView:
     usd_per_hour: float
     examples_per_second: float | None
     examples_per_second_band: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionPlan:
+    """Job as a dry run would submit it, with the values that the deployment sets, and its plan."""
+
+    spec: JobSpec
+    plan: PlanView
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
 from tests.conformance.store_access import AuditConformance, OwnersConformance, PeopleConformance
+from tests.conformance.store_answers import AnswersConformance
 from tests.conformance.store_database import RecordsConformance
 from tests.conformance.store_examples import NOW, add_job, end, launch, order
 from tests.conformance.store_hand_over import HandOverConformance
@@ -122,6 +123,7 @@ class ProcessesConformance:
 class StoreConformance(
     JobsConformance,
     JobListsConformance,
+    AnswersConformance,
     ReportsConformance,
     InstancesConformance,
     HandOverConformance,

@@ -62,6 +62,7 @@ ADDED_COLUMNS = {
 # Statements that undo other changes of a version.
 UNDONE = {
     "0018": ("DROP TABLE time_uses", "DROP TABLE time_days", "DROP TABLE lost_work"),
+    "0019": ("DROP TABLE kept_answers",),
     "0017": ("DROP TABLE deliveries", "DROP TABLE notices"),
     "0016": ("DROP TABLE samples",),
     "0015": tuple(f"DROP INDEX ix_jobs_{name}" for name in ("phase", "person", "team", "study")),

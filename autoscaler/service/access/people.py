@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -217,8 +218,15 @@ class PeopleAccess:
         made = AccessToken(name, token, now_seconds, name, now_seconds + valid_seconds)
         return person, self._new(made)
 
-    def change(self, name: str, change: PersonChange) -> tuple[Person, Person]:
+    def change(
+        self,
+        name: str,
+        change: PersonChange,
+        precondition: Callable[[Person], None] = lambda person: None,
+    ) -> tuple[Person, Person]:
         """Change role and team of a person; tokens follow at once. Return before and after.
+
+        `precondition` may refuse the person as it is stored.
 
         Raises:
             NotFound: there is no such person.
@@ -226,6 +234,7 @@ class PeopleAccess:
             SpecError: the team is invalid.
         """
         before = self._person(name)
+        precondition(before)
         if name == OWNER and change.role not in (None, Role.ADMIN):
             raise Conflict(f"{OWNER} runs this controller and stays an admin")
         if change.team is not None:
@@ -236,8 +245,12 @@ class PeopleAccess:
         self._remembered = {}
         return before, after
 
-    def remove(self, name: str) -> None:
+    def remove(
+        self, name: str, precondition: Callable[[Person], None] = lambda person: None
+    ) -> None:
         """Remove a person and revoke all tokens. Jobs run on.
+
+        `precondition` may refuse the person as it is stored.
 
         Raises:
             NotFound: there is no such person.
@@ -245,7 +258,7 @@ class PeopleAccess:
         """
         if name == OWNER:
             raise Conflict(f"{OWNER} runs this controller and can't be removed")
-        self._person(name)
+        precondition(self._person(name))
         self._store.settings.note_removal(name)
         if not self._store.people.remove(name, self._clock.now()):
             raise unknown_person(name)

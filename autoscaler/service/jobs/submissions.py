@@ -45,6 +45,7 @@ from autoscaler.service.jobs.program_names import claim_program, renamed_note, w
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.resuming import require_ended, require_own_checkpoints, resumed_spec
 from autoscaler.store.repositories.events import Event
+from autoscaler.store.repositories.jobs import JobCheck, accept, new_id, with_changes
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.store import Store
@@ -76,8 +77,30 @@ class Submissions:
         self._results = results
         self._job_usd = job_usd
         self._status = status
-        self._wake = wake
+        self.wake = wake
         self._clock = clock
+
+    def checked(self, spec: JobSpec, requester: Identity) -> JobSpec:
+        """Return the spec that `submit` stores. Nothing is stored.
+
+        Raises:
+            SpecError, Conflict, NotFound, Unavailable, Forbidden: as `submit`.
+        """
+        spec = replace(self.planned(spec, requester), person=requester.person, team=requester.team)
+        self._check(spec)
+        self._require_own(spec, requester)
+        return spec
+
+    def tried(self, spec: JobSpec, requester: Identity) -> JobSpec:
+        """Return the spec that `submit` would store now. Nothing is stored.
+
+        Raises:
+            SpecError, Conflict, NotFound, Unavailable, Forbidden: as `submit`.
+        """
+        spec = self.checked(spec, requester)
+        new_id(spec.name, self._store.jobs.of_name(spec.name))
+        choice = self._shard_of(spec)
+        return spec if choice is None else with_shard(spec, choice.shard)
 
     def submit(self, spec: JobSpec, requester: Identity) -> JobRecord:
         """Add a job. It belongs to the requester and the requester's team.
@@ -91,9 +114,7 @@ class Submissions:
                 person.
         """
         person, requested = requester.person, spec
-        spec = replace(self.planned(spec, requester), person=person, team=requester.team)
-        self._check(spec)
-        self._require_own(spec, requester)
+        spec = self.checked(spec, requester)
         choice = self._shard_of(spec)
         if choice is not None:
             spec = with_shard(spec, choice.shard)
@@ -249,8 +270,30 @@ class Submissions:
             owners = (origin.spec.owner,)
             require_permitted(requester, AccessAction.ADOPT_CHECKPOINTS, origin.id, owners)
 
-    def change(self, job: JobRecord, change: Change, person: str) -> JobRecord:
-        """Change a job that has not ended.
+    def change(
+        self,
+        job: JobRecord,
+        change: Change,
+        person: str,
+        precondition: JobCheck = accept,
+    ) -> JobRecord:
+        """Change a job that has not ended and that `precondition` accepts.
+
+        Raises:
+            SpecError, Conflict, Unavailable: as `changed`.
+        """
+        spec = self.changed(job, change).spec
+        objective = None if change.objective is None else spec.objective
+        job = self._store.jobs.change_spec(
+            job.id, objective, change.instances, change.priority, precondition
+        )
+        changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
+        if changed:
+            self._add_event("changed", f"{' and '.join(changed)} by {person}", job)
+        return job
+
+    def changed(self, job: JobRecord, change: Change) -> JobRecord:
+        """Return a job as it is after a change, which is not stored.
 
         Raises:
             SpecError, Conflict: the change is invalid.
@@ -273,23 +316,19 @@ class Submissions:
         objective = change.objective
         if objective is not None:
             objective = self.capped(replace(job.spec, objective=objective)).objective
-        job = self._store.jobs.change_spec(job.id, objective, change.instances, change.priority)
-        changed = [name for name in _CHANGEABLE if getattr(change, name) is not None]
-        if changed:
-            self._add_event("changed", f"{' and '.join(changed)} by {person}", job)
-        return job
+        return with_changes(job, objective, change.instances, change.priority)
 
     def freeze(self, person: str) -> None:
         """Suspend launches and terminations until `unfreeze`, across restarts too."""
         self._store.settings.freeze(Freeze(self._clock.now(), person))
         self._store.events.add(Event(self._clock.now(), "frozen", f"by {person}", None))
-        self._wake()
+        self.wake()
 
     def unfreeze(self, person: str) -> None:
         """Resume launches and terminations."""
         self._store.settings.unfreeze()
         self._store.events.add(Event(self._clock.now(), "released", f"by {person}", None))
-        self._wake()
+        self.wake()
 
     def drain(self, person: str) -> None:
         """Stop every job with a checkpoint, and every study."""
@@ -297,17 +336,17 @@ class Submissions:
         if stopped := stop_everything(self._store, now_seconds):
             text = f"asked for by {person}: {stopped} jobs"
             self._store.events.add(Event(now_seconds, "drained", text, None))
-        self._wake()
+        self.wake()
 
-    def stop(self, job: JobRecord, person: str) -> JobRecord:
-        """Stop a job with a checkpoint.
+    def stop(self, job: JobRecord, person: str, precondition: JobCheck = accept) -> JobRecord:
+        """Stop a job with a checkpoint, if `precondition` accepts it.
 
         Raises:
             Conflict: the job has ended.
         """
         if job.phase.is_final:
             raise Conflict(f"job {job.id} has ended already: it is {job.phase}")
-        job = self._store.jobs.request_stop(job.id, self._clock.now())
+        job = self._store.jobs.request_stop(job.id, self._clock.now(), precondition)
         self._add_event("stop", f"asked for by {person}", job)
         return job
 
@@ -325,7 +364,7 @@ class Submissions:
             self._store.owners.release(OwnedKind.PROGRAM, program)
         text = f"what was learnt of {program}, by {person}"
         self._store.events.add(Event(self._clock.now(), "forgotten", text, None))
-        self._wake()
+        self.wake()
 
     def _memory_note(self, spec: JobSpec) -> str:
         memory = recalled(self._store, spec)
@@ -402,7 +441,7 @@ class Submissions:
 
     def _add_event(self, kind: str, text: str, job: JobRecord) -> None:
         self._store.events.add(Event(self._clock.now(), kind, text, job.id))
-        self._wake()
+        self.wake()
 
 
 def job_text(spec: JobSpec) -> str:

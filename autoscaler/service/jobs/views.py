@@ -26,6 +26,7 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.versions import job_version
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.journal import JournalEntry
 from autoscaler.store.store import Store
@@ -144,6 +145,7 @@ class Views:
             is_sessionless=is_sessionless,
             alarm=None if job.phase.is_final else self._status.alarms.get(job.id),
             trial_ending=_trial_ending(job, instances, facts),
+            version=job_version(job),
             stall=None if job.phase.is_final else self._status.stalls.get(job.id),
             failure_category=None if failure is None else failure.category,
         )

@@ -12,9 +12,10 @@ from autoscaler.wire.bodies import read_body
 from autoscaler.wire.codec import encode
 
 Value = TypeVar("Value")
+Content = TypeVar("Content", covariant=True)
 
 
-class JsonResponse(Response, Generic[Value]):
+class JsonResponse(Response, Generic[Content]):
     """Response with a JSON body.
 
     A route that returns a `JsonResponse[JobView]` says so in the document of the API, too: the

@@ -13,6 +13,8 @@ from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import Body, JsonResponse, NoContent, json_response
 from autoscaler.service.routes.permits import Permit
+from autoscaler.service.routes.repeats import Repeatable, Repeats, repeatable
+from autoscaler.service.versions import Precondition, etag, person_version, precondition
 from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
     BrowserLink,
@@ -28,7 +30,7 @@ from autoscaler.wire.access_messages import (
 _LARGEST_NUMBER = 1 << 62
 
 
-def people_router(authentication: Authentication) -> APIRouter:
+def people_router(authentication: Authentication, repeats: Repeats) -> APIRouter:
     """Return the routes for people and their tokens."""
     router = APIRouter(prefix="/v1/people")
 
@@ -41,48 +43,64 @@ def people_router(authentication: Authentication) -> APIRouter:
     def add(
         requester: Requester = Depends(Permit(AccessAction.ADD_PERSON)),
         wanted: NewPerson = Depends(Body(NewPerson)),
+        repeat: Repeatable = Depends(repeatable),
     ) -> JsonResponse[Person]:
         """Add a person without a token, who logs in through the identity provider."""
-        person = authentication.people.add(wanted)
-        requester.record(person.name, after=standing(person))
-        return json_response(Person, person)
+
+        def create() -> JsonResponse[Person]:
+            person = authentication.people.add(wanted)
+            requester.record(person.name, after=standing(person))
+            return json_response(Person, person)
+
+        return repeats.once(repeat, requester.identity, create)
 
     @router.post("/{name}")
     def invite(
         name: str,
         requester: Requester = Depends(Permit(AccessAction.INVITE)),
         wanted: InvitationRequest = Depends(Body(InvitationRequest, may_be_empty=True)),
+        repeat: Repeatable = Depends(repeatable),
     ) -> JsonResponse[Invitation]:
         """Create a token for a person, who is added if unknown."""
-        before, invitation = authentication.people.invite(name, wanted, requester.identity)
-        requester.record(name, "" if before is None else standing(before), standing(invitation))
-        return json_response(Invitation, invitation)
+
+        def create() -> JsonResponse[Invitation]:
+            before, invitation = authentication.people.invite(name, wanted, requester.identity)
+            earlier = "" if before is None else standing(before)
+            requester.record(name, earlier, standing(invitation))
+            return json_response(Invitation, invitation)
+
+        return repeats.once(repeat, requester.identity, create, holds_secret=True)
 
     @router.patch("/{name}")
     def change(
         name: str,
         requester: Requester = Depends(Permit(AccessAction.CHANGE_PERSON)),
         change: PersonChange = Depends(Body(PersonChange)),
+        required: Precondition = Depends(precondition),
     ) -> JsonResponse[Person]:
         """Change role or team of a person."""
-        before, after = authentication.people.change(name, change)
+        before, after = authentication.people.change(name, change, required.of_person)
         requester.record(name, standing(before), standing(after))
-        return json_response(Person, after)
+        response = json_response(Person, after)
+        response.headers["ETag"] = etag(person_version(after))
+        return response
 
     @router.delete("/{name}")
     def remove(
-        name: str, requester: Requester = Depends(Permit(AccessAction.REMOVE_PERSON))
+        name: str,
+        requester: Requester = Depends(Permit(AccessAction.REMOVE_PERSON)),
+        required: Precondition = Depends(precondition),
     ) -> NoContent:
         """Remove a person and revoke all tokens."""
-        authentication.people.remove(name)
+        authentication.people.remove(name, required.of_person)
         requester.record(name)
         return NoContent()
 
-    _add_token_routes(router, authentication)
+    _add_token_routes(router, authentication, repeats)
     return router
 
 
-def _add_token_routes(router: APIRouter, authentication: Authentication) -> None:
+def _add_token_routes(router: APIRouter, authentication: Authentication, repeats: Repeats) -> None:
     """Add the routes for the tokens of a person; `me` names the requester."""
 
     @router.get("/{name}/tokens")
@@ -98,12 +116,18 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         name: str,
         requester: Requester = Depends(Permit(AccessAction.CREATE_TOKEN)),
         wanted: TokenRequest = Depends(Body(TokenRequest)),
+        repeat: Repeatable = Depends(repeatable),
     ) -> JsonResponse[NewToken]:
         """Create a token of a person; `me` is the requester."""
-        token = authentication.people.create(_person(name, requester), wanted, requester.identity)
-        kind = "service token, " if wanted.is_service else ""
-        requester.record(f"{token.person}/{token.name}", after=f"{kind}{token_text(token)}")
-        return json_response(NewToken, token)
+        person = _person(name, requester)
+
+        def make() -> JsonResponse[NewToken]:
+            token = authentication.people.create(person, wanted, requester.identity)
+            kind = "service token, " if wanted.is_service else ""
+            requester.record(f"{token.person}/{token.name}", after=f"{kind}{token_text(token)}")
+            return json_response(NewToken, token)
+
+        return repeats.once(repeat, requester.identity, make, holds_secret=True)
 
     @router.post("/{name}/tokens/{token}/rotation")
     def rotate(
@@ -111,13 +135,19 @@ def _add_token_routes(router: APIRouter, authentication: Authentication) -> None
         token: str,
         requester: Requester = Depends(Permit(AccessAction.ROTATE_TOKEN)),
         grace_seconds: float = Query(default=0.0, ge=0.0, le=LONGEST_SECONDS),
+        repeat: Repeatable = Depends(repeatable),
     ) -> JsonResponse[NewToken]:
         """Replace a token by a new one; the earlier one stays valid for `grace_seconds`."""
         person = _person(name, requester)
-        renewed = authentication.people.rotate(person, token, requester.identity, grace_seconds)
-        text = f"{token_text(renewed)}; the earlier one for {grace_seconds:.0f} s more"
-        requester.record(f"{person}/{token}", after=text)
-        return json_response(NewToken, renewed)
+
+        def renew() -> JsonResponse[NewToken]:
+            identity = requester.identity
+            renewed = authentication.people.rotate(person, token, identity, grace_seconds)
+            text = f"{token_text(renewed)}; the earlier one for {grace_seconds:.0f} s more"
+            requester.record(f"{person}/{token}", after=text)
+            return json_response(NewToken, renewed)
+
+        return repeats.once(repeat, requester.identity, renew, holds_secret=True)
 
     @router.delete("/{name}/tokens/{token}")
     def revoke(

@@ -29,7 +29,7 @@ class MemoryJobs(Jobs):
             tables.keep_job(record)
             return record
 
-    def _of_name(self, name: str) -> tuple[JobRecord, ...]:
+    def of_name(self, name: str) -> tuple[JobRecord, ...]:
         with self._tables.lock:
             return tuple(self._tables.jobs_named(name))
 

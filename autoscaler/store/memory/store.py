@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+from autoscaler.store.memory.answers import MemoryAnswers
 from autoscaler.store.memory.audit import MemoryAudit
 from autoscaler.store.memory.capacity import MemoryCapacity
 from autoscaler.store.memory.events import MemoryEvents
@@ -58,6 +59,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
         people=MemoryPeople(tables),
         owners=MemoryOwners(tables),
         audit=MemoryAudit(tables),
+        answers=MemoryAnswers(tables),
         notices=MemoryNotices(tables),
         settings=MemorySettings(tables),
         retention=MemoryRetention(journal, events),

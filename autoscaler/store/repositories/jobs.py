@@ -21,6 +21,10 @@ _NEXT_PHASES = {
 }
 
 
+JobCheck = Callable[[JobRecord], None]
+"""Check of a stored job before it is changed, in the same transaction."""
+
+
 class JobOrder(StrEnum):
     """Order of a list of jobs."""
 
@@ -63,6 +67,10 @@ class JobPlace:
     name: str
 
 
+def accept(record: JobRecord) -> None:
+    """Accept any job, as the precondition of a change."""
+
+
 class Jobs(ABC):
     """Jobs of one store. Methods take ids; only `find` and `named` also take names."""
 
@@ -90,14 +98,14 @@ class Jobs(ABC):
         Raises:
             UnknownJob: no job has this name or id; the message suggests similar ids.
         """
-        if jobs := self._of_name(name_or_id):
+        if jobs := self.of_name(name_or_id):
             return jobs
         name = first_of_name(name_or_id)
-        of_name = () if name is None else self._of_name(name)
+        of_name = () if name is None else self.of_name(name)
         return of_name[:1] or (self.get(name_or_id),)
 
     @abstractmethod
-    def _of_name(self, name: str) -> tuple[JobRecord, ...]:
+    def of_name(self, name: str) -> tuple[JobRecord, ...]:
         """Return all jobs with this name, ended ones included, the oldest first."""
 
     @abstractmethod
@@ -165,14 +173,24 @@ class Jobs(ABC):
 
         return self._change(job, move)
 
-    def request_stop(self, job: str, now_seconds: float) -> JobRecord:
+    def request_stop(
+        self, job: str, now_seconds: float, precondition: JobCheck = accept
+    ) -> JobRecord:
         """Move a job to `STOPPING`, which lasts until all its instances have ended.
 
         Raises:
-            Conflict: the job has ended.
+            Conflict: the job has ended, or `precondition` refuses the stored job.
             UnknownJob: no job has this id.
         """
-        return self.set_phase(job, JobPhase.STOPPING, now_seconds)
+
+        def stop(record: JobRecord) -> JobRecord:
+            precondition(record)
+            stopping = JobPhase.STOPPING
+            return (
+                record if record.phase is stopping else _with_phase(record, stopping, now_seconds)
+            )
+
+        return self._change(job, stop)
 
     def change_spec(
         self,
@@ -180,29 +198,18 @@ class Jobs(ABC):
         objective: Objective | None = None,
         instances: InstanceBounds | None = None,
         priority: float | None = None,
+        precondition: JobCheck = accept,
     ) -> JobRecord:
         """Change the parts of a job's spec that may change while it runs; None keeps a part.
 
         Raises:
-            Conflict: the job is stopping or has ended.
+            Conflict: the job is stopping or has ended, or `precondition` refuses the stored job.
             UnknownJob: no job has this id.
         """
 
         def change(record: JobRecord) -> JobRecord:
-            phase, spec = record.phase, record.spec
-            if phase.is_final or phase is JobPhase.STOPPING:
-                state = f"has ended ({phase})" if phase.is_final else "is stopping"
-                raise Conflict(
-                    f"job {record.id} {state}: castor resume {record.id} KEY=VALUE continues it "
-                    "with changes"
-                )
-            changed = replace(
-                spec,
-                objective=objective or spec.objective,
-                instances=instances or spec.instances,
-                priority=priority or spec.priority,
-            )
-            return replace(record, spec=changed)
+            precondition(record)
+            return with_changes(record, objective, instances, priority)
 
         return self._change(job, change)
 
@@ -239,6 +246,33 @@ class Jobs(ABC):
     @abstractmethod
     def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         """Store the result of `change` for a job; nothing if it raises."""
+
+
+def with_changes(
+    record: JobRecord,
+    objective: Objective | None,
+    instances: InstanceBounds | None,
+    priority: float | None,
+) -> JobRecord:
+    """Return a job with changes of its spec; None keeps a part.
+
+    Raises:
+        Conflict: the job is stopping or has ended.
+    """
+    phase, spec = record.phase, record.spec
+    if phase.is_final or phase is JobPhase.STOPPING:
+        state = f"has ended ({phase})" if phase.is_final else "is stopping"
+        raise Conflict(
+            f"job {record.id} {state}: castor resume {record.id} KEY=VALUE continues it "
+            "with changes"
+        )
+    changed = replace(
+        spec,
+        objective=objective or spec.objective,
+        instances=instances or spec.instances,
+        priority=priority or spec.priority,
+    )
+    return replace(record, spec=changed)
 
 
 def new_id(name: str, earlier: Sequence[JobRecord]) -> str:

@@ -59,7 +59,7 @@ class SqlJobs(Jobs):
             keep_job(session, self._live, record)
             return record
 
-    def _of_name(self, name: str) -> tuple[JobRecord, ...]:
+    def of_name(self, name: str) -> tuple[JobRecord, ...]:
         return self._list(select(JobRow).where(JobRow.name == name))
 
     def get(self, job: str) -> JobRecord:

@@ -374,6 +374,18 @@ class LeadershipRow(Table):
     expires_seconds: Mapped[float]
 
 
+class KeptAnswerRow(Table):
+    """The answer to a request with an idempotency key."""
+
+    __tablename__ = "kept_answers"
+
+    key_hash: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str]
+    status: Mapped[int]
+    body: Mapped[str | None]
+    at_seconds: Mapped[float] = mapped_column(index=True)
+
+
 class SettingRow(Table):
     """A setting of this store."""
 

@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0018');
+INSERT INTO "alembic_version" VALUES('0019');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -152,6 +152,14 @@ CREATE TABLE join_tokens (
 	burned_seconds DOUBLE, key_hash TEXT,
 	CONSTRAINT pk_join_tokens PRIMARY KEY (hash),
 	CONSTRAINT fk_join_tokens_instance FOREIGN KEY(instance) REFERENCES instances (id)
+);
+CREATE TABLE kept_answers (
+	key_hash TEXT NOT NULL,
+	request_hash TEXT NOT NULL,
+	status INTEGER NOT NULL,
+	body TEXT,
+	at_seconds DOUBLE NOT NULL,
+	CONSTRAINT pk_kept_answers PRIMARY KEY (key_hash)
 );
 CREATE TABLE leadership (
 	id INTEGER NOT NULL,
@@ -365,3 +373,4 @@ CREATE INDEX ix_deliveries_state_target_next_seconds ON deliveries (state, targe
 CREATE INDEX ix_deliveries_notice ON deliveries (notice);
 CREATE INDEX ix_time_uses_job ON time_uses (job);
 CREATE INDEX ix_lost_work_job ON lost_work (job);
+CREATE INDEX ix_kept_answers_at_seconds ON kept_answers (at_seconds);

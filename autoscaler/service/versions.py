@@ -1,0 +1,76 @@
+"""Versions of jobs and people, by which a writer notices that another one was first.
+
+A version is a hash of what people change. Progress of a job does not change its version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Header
+
+from autoscaler.domain.access import Person
+from autoscaler.domain.errors import Outdated
+from autoscaler.domain.job import JobRecord, JobSpec
+from autoscaler.wire.codec import encode
+
+_CHARACTERS = 20
+_Versions = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=1000,
+        description="Versions as in the ETag of an answer; refused with 412 if the object has "
+        "none of them any more. Without it, or with `*`, any version is changed.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """Versions that an object must have for a change; None permits any."""
+
+    versions: frozenset[str] | None
+
+    def of_job(self, job: JobRecord) -> None:
+        """Check the version of a job. `Outdated`: it has another one."""
+        self._require(job_version(job), f"job {job.id}")
+
+    def of_person(self, person: Person) -> None:
+        """Check the version of a person. `Outdated`: it has another one."""
+        self._require(person_version(person), person.name)
+
+    def _require(self, version: str, name: str) -> None:
+        if self.versions is not None and version not in self.versions:
+            raise Outdated(
+                f"{name} has changed since it was read: read it again, then repeat the change"
+            )
+
+
+def precondition(versions: _Versions = None) -> Precondition:
+    """Return the versions that a request requires, as a dependency of its route."""
+    if versions is None or versions.strip() == "*":
+        return Precondition(None)
+    parts = (part.strip().removeprefix("W/").strip('"') for part in versions.split(","))
+    return Precondition(frozenset(parts))
+
+
+def job_version(job: JobRecord) -> str:
+    """Return the version of a job: of its spec and its phase."""
+    return _digest(encode(JobSpec, job.spec) + f"{job.id} {job.phase}".encode())
+
+
+def person_version(person: Person) -> str:
+    """Return the version of a person: of role and team."""
+    return _digest(encode(Person, person))
+
+
+def etag(version: str) -> str:
+    """Return the value of an ETag header for a version."""
+    return f'"{version}"'
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_CHARACTERS]
