@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -337,6 +338,16 @@ def offers(
         print_json(OffersView, view)
     else:
         print_whole(offers_table(view))
+
+
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="job, study, offers or pool.")],
+) -> None:
+    """Print the JSON Schema of a kind of file, with which editors complete and check it."""
+    from autoscaler.spec.schemas import file_schema
+
+    print(json.dumps(file_schema(kind), indent=2))
 
 
 app.command()(resume)

@@ -86,7 +86,7 @@ def load_cluster(path: Path) -> MixedCluster:
         SpecError: the file can't be read or used. The message has a line for each problem: file,
             line number, key, problem and remedy.
     """
-    form = validated(read_document(path), _ClusterForm)
+    form = validated(read_document(path), ClusterForm)
     return MixedCluster(
         nodes=tuple(NodeGroup(group.kind, group.count, group.devices) for group in form.nodes),
         restart_seconds=form.restart_seconds,
@@ -95,14 +95,18 @@ def load_cluster(path: Path) -> MixedCluster:
     )
 
 
-class _NodeGroupForm(Form):
+class NodeGroupForm(Form):
+    """Form of an item of `nodes`."""
+
     kind: Text
     count: Count
     devices: Count
 
 
-class _ClusterForm(Form):
-    nodes: Annotated[tuple[_NodeGroupForm, ...], Field(min_length=1)]
+class ClusterForm(Form):
+    """Form of a whole file of a pool."""
+
+    nodes: Annotated[tuple[NodeGroupForm, ...], Field(min_length=1)]
     restart_seconds: dict[Text, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         default_factory=dict
     )

@@ -6,14 +6,16 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import ErrorDetails
@@ -86,13 +88,16 @@ class Problem:
         return ".".join(str(part)[:_LONGEST_KEY] for part in self.path)
 
 
-def short_for(key: str) -> BeforeValidator:
-    """Return a validator that converts a plain value to a mapping with the only key `key`."""
+def short_for(key: str, accepted: Any) -> BeforeValidator:
+    """Return a validator that converts a plain value to a mapping with the only key `key`.
+
+    `accepted` is the type of all that a file may have, for the schema of the file.
+    """
 
     def lengthen(value: object) -> object:
         return {key: value} if isinstance(value, str | int | float) else value
 
-    return BeforeValidator(lengthen)
+    return BeforeValidator(lengthen, json_schema_input_type=accepted)
 
 
 def obeys(rule: Callable[[AnyValue, str], None]) -> AfterValidator:
@@ -124,9 +129,18 @@ def problem_of(error: SpecError) -> Problem:
     return Problem(tuple((error.field or "").split(".")), error.message)
 
 
-def one_or_many() -> BeforeValidator:
-    """Return a validator that converts one text to a list of it."""
-    return BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+def one_or_many(item: Any = str) -> BeforeValidator:
+    """Return a validator that converts one text to a list of it; `item` is the type of an item."""
+    return BeforeValidator(
+        lambda value: [value] if isinstance(value, str) else value,
+        json_schema_input_type=item | Annotated[list[item], Field(min_length=1)],
+    )
+
+
+def text_like(pattern: str, *examples: str) -> Any:
+    """Return the type of a text in a file that a validator parses, for the schema of the file."""
+    schema = {"type": "string", "pattern": pattern, "examples": list(examples)}
+    return Annotated[str, WithJsonSchema(schema)]
 
 
 def problems_of(error: ValidationError, form: type[Form]) -> list[Problem]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
@@ -24,8 +24,10 @@ from autoscaler.domain.job import (
     StallPolicy,
 )
 from autoscaler.domain.job_rules import (
+    LEAST_PRIORITY,
     MOST_EXAMPLES_OF_BATCH,
     MOST_INSTANCES,
+    MOST_PRIORITY,
     MOST_RETRIES,
     MOST_SHARD_DEVICES,
     require_output_pattern,
@@ -101,8 +103,16 @@ def _expand_outputs(value: object) -> object:
 
 
 Text = Annotated[str, Field(min_length=1)]
+Command = Text | Annotated[list[Text], Field(min_length=1)]
 OutputPattern = Annotated[str, obeys(require_output_pattern)]
-Priority = Annotated[float, BeforeValidator(lambda value: parse_priority(str(value)))]
+Priority = Annotated[
+    float,
+    BeforeValidator(
+        lambda value: parse_priority(str(value)),
+        json_schema_input_type=Literal["low", "normal", "high"]
+        | Annotated[float, Field(ge=LEAST_PRIORITY, le=MOST_PRIORITY)],
+    ),
+]
 Name = Annotated[str, obeys(require_name)]
 Variable = Annotated[str, obeys(require_variable)]
 Count = Annotated[int, Field(ge=1)]
@@ -139,7 +149,15 @@ class ParallelismForm(Form):
     pipeline: Count = 1
     microbatches: Count = 1
     near_instances: Count | None = None
-    shard: Annotated[tuple[ShardSize, ...], BeforeValidator(_expand_shard)] = (1,)
+    shard: Annotated[
+        tuple[ShardSize, ...],
+        BeforeValidator(
+            _expand_shard,
+            json_schema_input_type=Literal["auto"]
+            | ShardSize
+            | Annotated[list[ShardSize], Field(min_length=1)],
+        ),
+    ] = (1,)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -187,10 +205,10 @@ class InstancesForm(Form):
 
     min: InstanceCount = 1
     max: InstanceCount | None = None
-    offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
+    offers: Annotated[tuple[Text, ...], one_or_many(Text), Field(min_length=1)] | None = None
     spot: bool = True
     max_of: dict[Text, InstanceCount] = Field(default_factory=dict)
-    gpu: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
+    gpu: Annotated[tuple[Text, ...], one_or_many(Text), Field(min_length=1)] | None = None
     gpu_memory: ByteSize | None = None
 
     @model_validator(mode="after")
@@ -254,7 +272,7 @@ class CheckpointForm(Form):
 class OutputsForm(Form):
     """Form of `outputs`: the script's files to upload."""
 
-    paths: Annotated[tuple[OutputPattern, ...], one_or_many()] | None = None
+    paths: Annotated[tuple[OutputPattern, ...], one_or_many(Text)] | None = None
     limit: Annotated[ByteSize, Field(gt=0)] = ByteSize(DEFAULT_OUTPUT_BYTES)
 
     def spec(self) -> OutputSpec:
@@ -267,30 +285,47 @@ class JobForm(Form):
 
     name: Name
     program: Name | None = None
-    command: Annotated[tuple[Text, ...], BeforeValidator(split_command), Field(min_length=1)]
+    command: Annotated[
+        tuple[Text, ...],
+        BeforeValidator(split_command, json_schema_input_type=Command),
+        Field(min_length=1),
+    ]
     working_directory: Text = "."
     ref: Text | None = None
     bundle_limit: Annotated[ByteSize, Field(gt=0)] = ByteSize(DEFAULT_MAXIMUM_BYTES)
     environment: dict[Variable, str] = Field(default_factory=dict)
-    secrets: dict[Variable, Annotated[SecretForm, BeforeValidator(_require_reference)]] = Field(
-        default_factory=dict
-    )
-    setup: Annotated[tuple[Text, ...], one_or_many()] = ()
+    secrets: dict[
+        Variable,
+        Annotated[
+            SecretForm, BeforeValidator(_require_reference, json_schema_input_type=SecretForm)
+        ],
+    ] = Field(default_factory=dict)
+    setup: Annotated[tuple[Text, ...], one_or_many(Text)] = ()
     image: Text | None = None
     data: tuple[DataForm, ...] = ()
-    batch: Annotated[BatchForm, BeforeValidator(_expand_batch)] = BatchForm(fixed=True)
-    instances: Annotated[InstancesForm, short_for("max")] = InstancesForm()
+    batch: Annotated[
+        BatchForm,
+        BeforeValidator(_expand_batch, json_schema_input_type=Literal["fixed"] | BatchForm),
+    ] = BatchForm(fixed=True)
+    instances: Annotated[InstancesForm, short_for("max", InstanceCount | InstancesForm)] = (
+        InstancesForm()
+    )
     parallelism: ParallelismForm = ParallelismForm()
     model: ModelForm | None = None
     objective: ShortObjective = ObjectiveForm()
-    checkpoint: Annotated[CheckpointForm, short_for("directory")] = CheckpointForm()
-    outputs: Annotated[OutputsForm, BeforeValidator(_expand_outputs)] = OutputsForm()
+    checkpoint: Annotated[CheckpointForm, short_for("directory", Text | CheckpointForm)] = (
+        CheckpointForm()
+    )
+    outputs: Annotated[
+        OutputsForm,
+        BeforeValidator(_expand_outputs, json_schema_input_type=Text | list[Text] | OutputsForm),
+    ] = OutputsForm()
     total_progress: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] = 3
     priority: Priority = 1.0
     stalls: StallPolicy = StallPolicy.TELL
     kind: JobKind = JobKind.SESSION
-    restart: Annotated[RestartForm, short_for("checkpoint")] | None = None
+    restart: Annotated[RestartForm, short_for("checkpoint", Text | RestartForm)] | None = None
 
     @model_validator(mode="after")
     def _has_kind(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
@@ -13,6 +13,9 @@ from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.text import quoted
 from autoscaler.spec.forms import Form, Problem, problems_of, refusal, short_for
 from autoscaler.spec.quantities import (
+    Amount,
+    MomentText,
+    MoneyText,
     format_duration,
     format_money,
     parse_moment,
@@ -51,9 +54,26 @@ class ObjectiveForm(Form):
     """Form of an objective as a mapping. Validated with ``context={"now_seconds": ...}``."""
 
     preference: Annotated[Preference, BeforeValidator(_require_preference)] = Preference.BALANCED
-    value_of_time: Annotated[Decimal, BeforeValidator(_parse_value_of_time)] | None = None
-    deadline: Annotated[float, BeforeValidator(_parse_deadline)] | None = None
-    budget: Annotated[Decimal | None, BeforeValidator(_parse_budget)] = None
+    value_of_time: (
+        Annotated[
+            Decimal,
+            BeforeValidator(
+                _parse_value_of_time,
+                json_schema_input_type=Annotated[float, Field(ge=0, lt=1e9)] | MoneyText,
+            ),
+        ]
+        | None
+    ) = None
+    deadline: (
+        Annotated[float, BeforeValidator(_parse_deadline, json_schema_input_type=MomentText)]
+        | None
+    ) = None
+    budget: Annotated[
+        Decimal | None,
+        BeforeValidator(
+            _parse_budget, json_schema_input_type=Amount | Literal["none"] | MoneyText
+        ),
+    ] = None
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = 0.9
     after_deadline: AfterDeadline = AfterDeadline.BALANCED
 
@@ -91,7 +111,7 @@ class ObjectiveForm(Form):
         )
 
 
-ShortObjective = Annotated[ObjectiveForm, short_for("preference")]
+ShortObjective = Annotated[ObjectiveForm, short_for("preference", Preference | ObjectiveForm)]
 
 
 class _OneObjective(Form):

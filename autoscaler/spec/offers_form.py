@@ -11,9 +11,16 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from autoscaler.domain.offer import LimitUnit, Purchase
 from autoscaler.market.prices import Discount
-from autoscaler.spec.forms import Form, one_or_many, short_for
+from autoscaler.spec.forms import Form, one_or_many, short_for, text_like
 from autoscaler.spec.job_form import Count, Text
-from autoscaler.spec.quantities import Duration, parse_moment, parse_money
+from autoscaler.spec.quantities import (
+    Amount,
+    Duration,
+    MomentText,
+    MoneyText,
+    parse_moment,
+    parse_money,
+)
 
 _BYTES_PER_UNIT: Final = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}
 _BANDWIDTH: Final = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*({'|'.join(_BYTES_PER_UNIT)})/s")
@@ -45,11 +52,22 @@ def _parse_future_time(value: object, info: ValidationInfo) -> float:
     return parse_moment(str(value), info.context["now_seconds"] if info.context else 0.0)
 
 
-Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
+_BandwidthText = text_like(
+    rf"^\s*{_BANDWIDTH.pattern}\s*$".replace(r"\d", "[0-9]"), "25Gbit/s", "3GB/s"
+)
+_DateText = text_like("^[0-9]{4}-?[0-9]{2}-?[0-9]{2}", "2026-07-20")
+Money = Annotated[
+    Decimal,
+    BeforeValidator(
+        lambda value: parse_money(str(value)), json_schema_input_type=Amount | MoneyText
+    ),
+]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Bandwidth = Annotated[float, BeforeValidator(_parse_bandwidth)]
-Date = Annotated[float, BeforeValidator(_parse_date)]
-Moment = Annotated[float, BeforeValidator(_parse_future_time)]
+Bandwidth = Annotated[
+    float, BeforeValidator(_parse_bandwidth, json_schema_input_type=_BandwidthText)
+]
+Date = Annotated[float, BeforeValidator(_parse_date, json_schema_input_type=_DateText)]
+Moment = Annotated[float, BeforeValidator(_parse_future_time, json_schema_input_type=MomentText)]
 
 
 class OfferForm(Form):
@@ -113,7 +131,7 @@ class LimitForm(Form):
     devices: Count | None = None
     instances: Count | None = None
     usd_per_hour: Money | None = None
-    offers: Annotated[tuple[Text, ...], one_or_many(), Field(min_length=1)] | None = None
+    offers: Annotated[tuple[Text, ...], one_or_many(Text), Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _has_one_maximum(self) -> Self:
@@ -144,7 +162,9 @@ class DiscountForm(Form):
     provider: Text
     type: Text = "*"
     purchase: Purchase = Purchase.ON_DEMAND
-    factor: Annotated[Decimal, BeforeValidator(_parse_factor)] | None = None
+    factor: (
+        Annotated[Decimal, BeforeValidator(_parse_factor, json_schema_input_type=float)] | None
+    ) = None
     usd_per_hour: Money | None = None
     reason: Text
 
@@ -171,6 +191,7 @@ class OffersForm(Form):
     offers: Annotated[tuple[OfferForm, ...], Field(min_length=1)]
     limits: tuple[LimitForm, ...] = ()
     prices_from: Annotated[
-        tuple[Annotated[PricesForm, short_for("file")], ...], one_or_many()
+        tuple[Annotated[PricesForm, short_for("file", Text | PricesForm)], ...],
+        one_or_many(Text | PricesForm),
     ] = ()
     discounts: tuple[DiscountForm, ...] = ()

@@ -7,11 +7,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from autoscaler.domain.job_rules import LEAST_PRIORITY, MOST_PRIORITY
 from autoscaler.domain.rules import large_amount, no_amount
 from autoscaler.domain.text import quoted
+from autoscaler.spec.forms import text_like
 
 _UNITS_SECONDS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _NUMBER: Final = r"\d{1,9}(?:\.\d{1,9})?"
@@ -43,8 +44,19 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+DURATION_PATTERN: Final = rf"^(?=.*[0-9])\s*{_DURATION.pattern}\s*$".replace(r"\d", "[0-9]")
+DurationText = text_like(DURATION_PATTERN, "90s", "15m", "4h", "1h30m")
 # Duration in a file, in seconds.
-Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
+Duration = Annotated[
+    float,
+    BeforeValidator(lambda value: parse_duration(str(value)), json_schema_input_type=DurationText),
+]
+MONEY_PATTERN: Final = rf"^\s*{_MONEY.pattern}\s*$".replace(r"\d", "[0-9]")
+Amount = Annotated[float, Field(gt=0, lt=1e9)]
+MoneyText = text_like(MONEY_PATTERN, "$20", "0.35")
+MomentText = text_like(
+    rf"{DURATION_PATTERN}|^\s*[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}", "4h", "2026-12-01T08:00Z"
+)
 
 
 def parse_money(text: str) -> Decimal:

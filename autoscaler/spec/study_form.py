@@ -27,7 +27,7 @@ from autoscaler.domain.study import (
     StudySpec,
 )
 from autoscaler.spec.forms import Form, one_or_many
-from autoscaler.spec.job_form import Count, JobForm, Text, split_command
+from autoscaler.spec.job_form import Command, Count, JobForm, Text, split_command
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
 from autoscaler.spec.quantities import Duration
 
@@ -58,7 +58,10 @@ def _parse_option(value: object) -> object:
     return _parse_scalar(value)
 
 
-Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_parse_scalar)]
+Scalar = Annotated[
+    bool | int | float | str | None,
+    BeforeValidator(_parse_scalar, json_schema_input_type=bool | float | str | None),
+]
 Option = Annotated[Any, BeforeValidator(_parse_option)]
 
 
@@ -182,8 +185,11 @@ def _parse_error_name(value: str) -> str:
     return value
 
 
+_MethodMapping = Annotated[dict[str, Any], Field(min_length=1)]
 ErrorName = Annotated[Text, AfterValidator(_parse_error_name)]
-SearchMethod = Annotated[MethodForm, BeforeValidator(_expand_method)]
+SearchMethod = Annotated[
+    MethodForm, BeforeValidator(_expand_method, json_schema_input_type=Text | _MethodMapping)
+]
 Direction = Literal["minimize", "maximize"]
 
 
@@ -192,10 +198,15 @@ class StudyForm(Form):
 
     name: Text
     storage: Text | None = None
-    direction: Annotated[tuple[Direction, ...], one_or_many(), Field(min_length=1)] = ("minimize",)
+    direction: Annotated[tuple[Direction, ...], one_or_many(Direction), Field(min_length=1)] = (
+        "minimize",
+    )
     sampler: SearchMethod | None = None
     pruner: SearchMethod | None = None
-    command: Annotated[tuple[Text, ...], BeforeValidator(split_command)] | None = None
+    command: (
+        Annotated[tuple[Text, ...], BeforeValidator(split_command, json_schema_input_type=Command)]
+        | None
+    ) = None
     function: Annotated[Text, AfterValidator(_require_function)] | None = None
     working_directory: Text = "."
     space: dict[Text, ParameterForm] = Field(default_factory=dict)
@@ -204,7 +215,7 @@ class StudyForm(Form):
     at_once: Count | None = None
     timeout: Duration | None = None
     retries: Annotated[int, Field(ge=0)] = 1
-    catch: Annotated[tuple[ErrorName, ...], one_or_many()] = ()
+    catch: Annotated[tuple[ErrorName, ...], one_or_many(Text)] = ()
     max_failures: Annotated[int, Field(ge=0)] | None = None
     artifacts: Text | None = None
     keep_checkpoints: bool = False
