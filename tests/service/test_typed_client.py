@@ -72,6 +72,12 @@ CALLS: Final[dict[str, Call]] = {
         "daily_costs",
         lambda c, *_: c.daily_costs(date(2026, 1, 1), date(2026, 1, 2)),
     ),
+    "costs_focus": (
+        Client,
+        "download_focus",
+        lambda c, _, to: c.download_focus(date(2026, 1, 1), date(2026, 1, 2), to / "f"),
+    ),
+    "jobs_receipt": (Client, "receipt", lambda c, *_: c.receipt("digits")),
     "freeze_freeze": (Client, "freeze", lambda c, *_: c.freeze()),
     "unfreeze_unfreeze": (Client, "unfreeze", lambda c, *_: c.unfreeze()),
     "drain_drain": (Client, "drain", lambda c, *_: c.drain()),
@@ -92,6 +98,8 @@ CALLS: Final[dict[str, Call]] = {
     "audit_audit": (Client, "audit", lambda c, *_: c.audit()),
     "notifications_latest": (Client, "notifications", lambda c, *_: c.notifications()),
     "notifications_test": (Client, "test_notifications", lambda c, *_: c.test_notifications()),
+    "studies_every_study": (Client, "studies", lambda c, *_: c.studies()),
+    "studies_history": (StudyClient, "history", lambda c, *_: c.history()),
     "studies_view": (StudyClient, "view", lambda c, *_: c.view()),
     "studies_stays": (StudyClient, "stays", lambda c, *_: c.stays()),
     "studies_set_budget": (StudyClient, "set_budget", lambda c, *_: c.set_budget(Decimal(5))),
@@ -128,7 +136,8 @@ CALLS: Final[dict[str, Call]] = {
 
 
 def test_each_operation_has_a_method_and_no_other() -> None:
-    assert set(CALLS) == set(OPERATIONS)
+    assert set(OPERATIONS) - set(CALLS) == set(), "operations without a method"
+    assert set(CALLS) - set(OPERATIONS) == set(), "methods without an operation"
 
 
 @pytest.mark.parametrize("name", CALLS)
