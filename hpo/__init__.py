@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hpo.driver.study_end import StudyStopped as StudyStopped
     from hpo.runs.optimize import TrialFailed as TrialFailed
     from hpo.runs.optimize import optimize as optimize
+    from hpo.runs.receipts import receipts as receipts
     from hpo.worker.artifacts import upload_artifact as upload_artifact
 
 __getattr__, __dir__, _of_driver = lazy_exports(
@@ -27,6 +28,7 @@ __getattr__, __dir__, _of_driver = lazy_exports(
     {
         "driver.study_end": ("BudgetUsedUp", "DeadlineReached", "NothingRan", "StudyStopped"),
         "runs.optimize": ("TrialFailed", "optimize"),
+        "runs.receipts": ("receipts",),
         "worker.artifacts": ("upload_artifact",),
     },
 )

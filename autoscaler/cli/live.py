@@ -240,6 +240,8 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
     text = f"fleet: {counted(len(fleet.instances), 'instance')}, ${fleet.usd_per_hour:.4f}/h"
     for name, price in fleet.shadow_prices_usd_per_hour.items():
         text += f"; one more of {name} would be worth ${price:.3g}/h"
+    if fleet.productive_share is not None:
+        text += f"; {fleet.productive_share:.0%} of today's time productive"
     line = Text(text, style="dim")
     if fleet.hands_off:
         line.append(f"; {fleet.hands_off}: no instance is launched or ended", style="yellow")

@@ -31,7 +31,7 @@ from autoscaler.wire.access_messages import (
     TokenRequest,
 )
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
-from autoscaler.wire.cost_messages import ReceiptView
+from autoscaler.wire.cost_messages import CounterfactualView, ReceiptView
 from autoscaler.wire.http import Http, Page
 from autoscaler.wire.messages import (
     Change,
@@ -354,6 +354,13 @@ class Client:
     def receipt(self, name: str) -> ReceiptView:
         """Return what a job's cost was for. `UnknownJob`: there is no such job."""
         return self._http.get_printable(ReceiptView, f"/v1/jobs/{name}/receipt")
+
+    def counterfactual(self, name: str) -> CounterfactualView:
+        """Return what other rules would have paid for a job. `UnknownJob`; `Conflict`: too early.
+
+        The answer takes some seconds for a long journal.
+        """
+        return self._http.get_printable(CounterfactualView, f"/v1/jobs/{name}/counterfactual")
 
     def download_focus(self, first: date, last: date, destination: Path) -> None:
         """Download all costs from `first` to `last` (UTC days, inclusive) as a FOCUS file.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.time_use import CostCategory
 
 
@@ -51,3 +52,61 @@ class ReceiptView:
     by_offer: Mapping[str, CostSplitView] = field(default_factory=dict)
     lost_steps: int = 0
     useful_examples: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BandView:
+    """Predicted value: its median, and the 5 % and 95 % quantiles."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class AlternativeView:
+    """Predicted bill of a job's progress under another rule.
+
+    `usd` and `seconds`, from submission on, are None with a `problem`. `allocation` is that of a
+    fixed pool.
+    """
+
+    name: str
+    usd: BandView | None = None
+    seconds: BandView | None = None
+    allocation: Allocation | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CounterfactualView:
+    """Cost of a job, as billed, and what other rules would have paid, as simulated.
+
+    The alternatives replay `moments` decisions of the journal by the job's fitted model, for the
+    same `examples` of progress; nothing in them was billed. `lost` decisions have no kept inputs.
+    """
+
+    job: str
+    billed_usd: Decimal
+    billed_seconds: float
+    examples: float
+    moments: int
+    lost: int
+    alternatives: tuple[AlternativeView, ...]
+
+
+def receipt_fields(receipt: ReceiptView, prefix: str = "castor/") -> dict[str, float]:
+    """Return a receipt as flat fields, for a tracker's run: dollars, seconds and shares.
+
+    The names suit W&B, MLflow and Optuna: `castor/usd`, `castor/useful_usd`,
+    `castor/useful_seconds`, `castor/productive_share` and so on.
+    """
+    whole = receipt.whole
+    fields = {"usd": float(whole.usd), "billed_seconds": float(whole.billed_seconds)}
+    if whole.productive_share is not None:
+        fields["productive_share"] = whole.productive_share
+    for part in whole.parts:
+        fields[f"{part.category.value}_usd"] = float(part.usd)
+        if part.category is not CostCategory.TRANSFER:
+            fields[f"{part.category.value}_seconds"] = part.seconds
+    return {f"{prefix}{name}": value for name, value in fields.items()}

@@ -27,7 +27,7 @@ from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Ending, Failure, FailureCategory, TrainingReport
 from autoscaler.domain.storage import StorageGrant
-from autoscaler.domain.time_use import TimeCount
+from autoscaler.domain.time_use import TimeCount, TimeUse
 from autoscaler.domain.transfer import TransferCount
 from autoscaler.domain.trial import TrialEnding
 
@@ -184,7 +184,8 @@ class FleetView:
     by the cloud's id, which are being ended. `refusals` has the reason by `unavailable` offer.
     `hands_off` is the reason why decisions are not carried out; None if they are. `failed_plans`
     and `solver_failures` count plans that failed, or were made without the solver, since the
-    controller started.
+    controller started. `time_today` is the use of time that agents have counted on this day (UTC),
+    and `productive_share` the useful part of it; None without any.
     """
 
     controller: str
@@ -203,6 +204,8 @@ class FleetView:
     silent: frozenset[str] = frozenset()
     strays: frozenset[str] = frozenset()
     refusals: Mapping[str, str] = field(default_factory=dict)
+    productive_share: float | None = None
+    time_today: TimeUse = field(default_factory=TimeUse)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ ARTIFACTS: Final = "castor:artifacts"
 DRIVEN: Final = "castor:driven"
 # Studies: the name of the study at each controller, by the controller's id.
 NAMES: Final = "castor:names"
+# Studies: cost of each trial by its number, as `hpo.receipts` found it last.
+RECEIPTS: Final = "castor:receipts"
 # System attribute of Optuna, written by `optuna.terminator.report_cross_validation_scores`.
 SCORES: Final = "terminator:cv_scores"
 

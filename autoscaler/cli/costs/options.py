@@ -28,6 +28,10 @@ First = Annotated[
         "--first", help="With --focus, the first day (UTC), as 2026-11-01; default: 30 days ago."
     ),
 ]
+Counterfactual = Annotated[
+    bool,
+    Option("--counterfactual", help="Simulate what other rules would have paid for the job."),
+]
 Last = Annotated[
     str | None, Option("--last", help="With --focus, the last day, inclusive; default: today.")
 ]
@@ -38,6 +42,7 @@ def costs(
     focus: Focus = None,
     first: First = None,
     last: Last = None,
+    counterfactual: Counterfactual = False,
     as_json: Json = False,
 ) -> None:
     """Print the dollars spent, or the receipt of a job: what its dollars were for.
@@ -54,6 +59,9 @@ def costs(
         return
     run.require_no_days(first, last)
     if job is None:
+        run.require_job(counterfactual)
         run.print_costs(connect(), as_json)
+    elif counterfactual:
+        run.print_counterfactual(connect(), job, as_json)
     else:
         run.print_receipt(connect(), job, as_json)

@@ -19,10 +19,20 @@ from autoscaler.domain.text import quoted
 from autoscaler.domain.time_use import CostCategory
 from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.client import Client
-from autoscaler.wire.cost_messages import CostSplitView, ReceiptView
+from autoscaler.wire.cost_messages import (
+    AlternativeView,
+    CostSplitView,
+    CounterfactualView,
+    ReceiptView,
+)
 from autoscaler.wire.messages import CostView
 
 _DEFAULT_DAYS: Final = 30
+_SIMULATED: Final = (
+    "Simulated lines come from the job's fitted model and the recorded prices. Nothing in them "
+    "was billed. The line marginal simulates this run's own rule: compare it with the bill to see "
+    "how far the simulation can be trusted."
+)
 _MEANINGS: Final = {
     CostCategory.USEFUL: "training that counts",
     CostCategory.BOOT: "from launch to the first step",
@@ -108,6 +118,61 @@ def _remarks(view: ReceiptView) -> list[str]:
     if any(part.category is CostCategory.UNKNOWN for part in view.whole.parts):
         lines.append("unknown: no agent has reported the use of this time (docs/receipt.md)")
     return lines
+
+
+def require_job(counterfactual: bool) -> None:
+    """Check that no option for one job is given without a job.
+
+    Raises:
+        SpecError: one is.
+    """
+    if counterfactual:
+        raise SpecError("is for one job: castor costs JOB --counterfactual", "--counterfactual")
+
+
+def print_counterfactual(client: Client, job: str, as_json: bool) -> None:
+    """Print what a job cost, and what other rules would have paid."""
+    view = client.counterfactual(job)
+    if as_json:
+        print_json(CounterfactualView, view)
+    else:
+        print_whole(counterfactual_text(view))
+
+
+def counterfactual_text(view: CounterfactualView) -> RenderableType:
+    """Return a counterfactual bill as a table; billed and simulated figures look different."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for heading in ("cost", "5 % to 95 %", "time", "5 % to 95 %"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    billed = (money(view.billed_usd), "", format_duration(view.billed_seconds), "", "billed")
+    table.add_row("this run", *billed, style="bold")
+    for alternative in view.alternatives:
+        table.add_row(alternative.name, *_alternative_cells(alternative))
+    replayed = f"{view.moments} decisions replayed"
+    if view.lost:
+        replayed += f"; {view.lost} more have no recorded state any more"
+    return Group(
+        table,
+        Text(),
+        Text(f"for the same {number(view.examples)} useful examples; {replayed}"),
+        Text(_SIMULATED, style="dim"),
+    )
+
+
+def _alternative_cells(alternative: AlternativeView) -> tuple[str, ...]:
+    if alternative.usd is None or alternative.seconds is None:
+        return "-", "", "-", "", alternative.problem or ""
+    usd, seconds = alternative.usd, alternative.seconds
+    times = (format_duration(seconds.low), format_duration(seconds.high))
+    return (
+        f"~${number(usd.median)}",
+        f"${number(usd.low)} to ${number(usd.high)}",
+        f"~{format_duration(seconds.median)}",
+        " to ".join(times),
+        f"simulated, {alternative.allocation}" if alternative.allocation else "simulated",
+    )
 
 
 def require_no_days(first: str | None, last: str | None) -> None:

@@ -81,13 +81,18 @@ def replay(store: Store, policy: str, job: str | None = None, last: int | None =
         except StoreError:
             lost += len(plan_entries)
             continue
-        _require_ground(policy, planner, snapshot)
+        require_kept_ground(policy, planner, snapshot)
         decisions = {decision.job: decision for decision in planner.plan(snapshot).decisions}
         moments.extend(_moments(snapshot, plan_entries, decisions))
     return Replay(policy, tuple(moments), lost)
 
 
-def _require_ground(name: str, planner: Policy, snapshot: Snapshot) -> None:
+def require_kept_ground(name: str, planner: Policy, snapshot: Snapshot) -> None:
+    """Check that a policy can plan for the offers of a recorded run.
+
+    Raises:
+        SpecError: it plans for another kind of supply.
+    """
     is_pool = any(offer.shared for offer in snapshot.offers)
     try:
         require_ground(name, planner, is_pool=is_pool)

@@ -10,12 +10,14 @@ from datetime import date
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.sessions import is_known_without_session
+from autoscaler.controller.predict.counterfactual import Alternative, counterfactual
 from autoscaler.domain.access import OWNER, Identity
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.job_names import meant_job
 from autoscaler.domain.time_use import CostCategory, TimeCount
+from autoscaler.economics.forecasts.forecast import Range
 from autoscaler.ledger.bill import Bill
 from autoscaler.ledger.focus import COLUMNS, FocusJob, focus_rows
 from autoscaler.ledger.ledger import Ledger
@@ -27,7 +29,14 @@ from autoscaler.ledger.receipt import (
     shared_count,
 )
 from autoscaler.store.store import Store
-from autoscaler.wire.cost_messages import CategoryView, CostSplitView, ReceiptView
+from autoscaler.wire.cost_messages import (
+    AlternativeView,
+    BandView,
+    CategoryView,
+    CostSplitView,
+    CounterfactualView,
+    ReceiptView,
+)
 
 
 class Receipts:
@@ -37,13 +46,34 @@ class Receipts:
         self._store = store
         self._status = status
 
-    def meant(self, name: str, identity: Identity, now_seconds: float) -> ReceiptView:
-        """Return the receipt of the job that an identity means by a name or an id.
+    def meant(self, name: str, identity: Identity) -> JobRecord:
+        """Return the job that an identity means by a name or an id.
 
         Raises:
             UnknownJob: there is no such job.
         """
-        return self.of(meant_job(self._store.jobs.named(name), identity), now_seconds)
+        return meant_job(self._store.jobs.named(name), identity)
+
+    def counterfactual(self, job: JobRecord, now_seconds: float) -> CounterfactualView:
+        """Return what other rules would have paid for the job's progress until now.
+
+        Raises:
+            Conflict: the job has no progress yet, or no decision with kept inputs.
+        """
+        replayed = counterfactual(self._store, job, now_seconds)
+        ledger = Ledger(self._store.ledger.entries(job.id))
+        ended_seconds = now_seconds if job.ended_seconds is None else job.ended_seconds
+        return CounterfactualView(
+            job=job.id,
+            billed_usd=ledger.spent(job.id, now_seconds),
+            billed_seconds=ended_seconds - job.submitted_seconds,
+            examples=replayed.examples,
+            moments=replayed.moments,
+            lost=replayed.lost,
+            alternatives=tuple(
+                _alternative_view(alternative) for alternative in replayed.alternatives
+            ),
+        )
 
     def of(self, job: JobRecord, now_seconds: float) -> ReceiptView:
         """Return the receipt of a job until now."""
@@ -158,3 +188,17 @@ def _share(split: CostSplit, category: CostCategory) -> float:
     if split.usd:
         return float(part.usd / split.usd)
     return part.seconds / split.billed_seconds if split.billed_seconds else 0.0
+
+
+def _alternative_view(alternative: Alternative) -> AlternativeView:
+    return AlternativeView(
+        alternative.name,
+        _band(alternative.usd),
+        _band(alternative.seconds),
+        alternative.allocation,
+        alternative.problem,
+    )
+
+
+def _band(values: Range | None) -> BandView | None:
+    return None if values is None else BandView(values.median, values.low, values.high)

@@ -23,12 +23,14 @@ from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
 from autoscaler.domain.report import Failure
 from autoscaler.domain.spending import DailyCost
+from autoscaler.domain.time_use import TimeUse
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.versions import job_version
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.journal import JournalEntry
+from autoscaler.store.repositories.time_uses import day_of
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
     CostView,
@@ -173,6 +175,8 @@ class Views:
         """Return the view of offers, instances and the controller's state."""
         status = self._status
         ledger = Ledger(self._store.ledger.entries())
+        today = day_of(now_seconds)
+        time_today = self._store.time_uses.days(today).get(today, TimeUse())
         shadow_prices = {
             name: price * 3600 for name, price in status.shadow_prices.items() if price > 0
         }
@@ -197,6 +201,8 @@ class Views:
                 for offer, refusal in self._store.capacity.refusals().items()
                 if offer in status.unavailable
             },
+            productive_share=time_today.useful_share,
+            time_today=time_today,
         )
 
     def offers(self, now_seconds: float) -> OffersView:

@@ -15,7 +15,7 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.routes.bodies import JsonResponse, json_response
 from autoscaler.service.routes.permits import Permit
-from autoscaler.wire.cost_messages import ReceiptView
+from autoscaler.wire.cost_messages import CounterfactualView, ReceiptView
 from autoscaler.wire.messages import CostView
 
 
@@ -45,8 +45,16 @@ def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
         name: str, requester: Requester = Depends(Permit(AccessAction.READ))
     ) -> JsonResponse[ReceiptView]:
         """Return what the dollars and billed seconds of a job were for."""
-        view = receipts.meant(name, requester.identity, clock.now())
+        view = receipts.of(receipts.meant(name, requester.identity), clock.now())
         return json_response(ReceiptView, view)
+
+    @router.get("/jobs/{name}/counterfactual")
+    def counterfactual(
+        name: str, requester: Requester = Depends(Permit(AccessAction.READ))
+    ) -> JsonResponse[CounterfactualView]:
+        """Return what a job cost, and what other rules would have paid, as simulated."""
+        job = receipts.meant(name, requester.identity)
+        return json_response(CounterfactualView, receipts.counterfactual(job, clock.now()))
 
     @router.get("/costs/focus", dependencies=[Depends(Permit(AccessAction.READ))])
     def focus(first: date, last: date) -> CsvResponse:

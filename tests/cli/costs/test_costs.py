@@ -11,9 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.time_use import CostCategory
-from autoscaler.wire.cost_messages import CategoryView, CostSplitView, ReceiptView
+from autoscaler.wire.cost_messages import (
+    AlternativeView,
+    BandView,
+    CategoryView,
+    CostSplitView,
+    CounterfactualView,
+    ReceiptView,
+)
 
 WIDE = {"COLUMNS": "160"}
 
@@ -31,6 +39,16 @@ WHOLE = split("20", useful=0.9, boot=0.05, idle=0.0, pause=0.02, lost=0.03, tran
 RECEIPT = ReceiptView("digits", True, WHOLE, {"gpu/spot": WHOLE}, 12, 4e6)
 
 
+BAND = BandView(30.0, 25.0, 40.0)
+BILL = CounterfactualView(
+    *("digits", Decimal("20"), 3600.0, 4e6, 12, 3),
+    alternatives=(
+        AlternativeView("best fixed pool, no later", BAND, BAND, Allocation("gpu/spot", 2, 8)),
+        AlternativeView("pollux", problem="it can't plan this run"),
+    ),
+)
+
+
 class ControllerStub:
     """Controller that answers with one receipt, and a file for FOCUS."""
 
@@ -41,6 +59,9 @@ class ControllerStub:
     def receipt(self, name: str) -> ReceiptView:
         assert name == "digits"
         return self.view
+
+    def counterfactual(self, name: str) -> CounterfactualView:
+        return BILL
 
     def download_focus(self, first: date, last: date, destination: Path) -> None:
         self.days = first, last
@@ -103,9 +124,23 @@ def test_an_export_has_thirty_days_or_those_that_are_named(
     assert controller.days == (date(2026, 1, 2), date(2026, 1, 31))
 
 
+def test_a_counterfactual_bill_tells_billed_from_simulated(controller: ControllerStub) -> None:
+    text = output("digits", "--counterfactual")
+    rows = {line.split("  ")[0]: line for line in text.splitlines() if line.strip()}
+    assert "$20.00" in rows["this run"] and rows["this run"].rstrip().endswith("billed")
+    pool = rows["best fixed pool, no later"]
+    assert "~$30" in pool and "$25 to $40" in pool and "simulated, 2 x gpu/spot" in pool
+    assert "it can't plan this run" in rows["pollux"]
+    assert "12 decisions replayed; 3 more have no recorded state any more" in text
+    assert "Nothing in them was billed" in text
+    told = json.loads(output("digits", "--counterfactual", "--json"))
+    assert told["alternatives"][0]["usd"] == {"median": 30.0, "low": 25.0, "high": 40.0}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--counterfactual",), "--counterfactual: is for one job"),
         (("--first", "2026-01-01"), "--first: is for --focus only"),
         (("--last", "2026-01-01"), "--last: is for --focus only"),
         (("--focus", "x.csv", "--first", "soon"), '--first: "soon" is no day'),

@@ -54,6 +54,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/jobs/{name}/history": EVERYONE,
     "POST /v1/jobs/{name}/what-if": EVERYONE,
     "GET /v1/jobs/{name}/receipt": EVERYONE,
+    "GET /v1/jobs/{name}/counterfactual": EVERYONE,
     "GET /v1/costs/focus": EVERYONE,
     "POST /v1/jobs": SUBMITTERS,
     "POST /v1/plans": SUBMITTERS,

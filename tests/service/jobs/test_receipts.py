@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.domain.errors import SpecError, UnknownJob
+from autoscaler.domain.errors import Conflict, SpecError, UnknownJob
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.time_use import CostCategory, TimeCount, TimeUse
 from autoscaler.service.jobs.receipts import Receipts
-from autoscaler.wire.cost_messages import CostSplitView
+from autoscaler.wire.cost_messages import CostSplitView, receipt_fields
 from autoscaler.wire.node_client import NodeClient
 from tests.service.agents import SPEC, joined, node_report, training_report
 from tests.service.conftest import Api
@@ -138,3 +138,39 @@ def test_days_out_of_order_are_refused(api: Api, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="is after the last day"):
         api.client.download_focus(date(2026, 2, 1), date(2026, 1, 1), tmp_path / "none.csv")
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_the_fleet_shows_the_productive_share_of_today(api: Api) -> None:
+    held, node = joined(api)
+    assert api.client.fleet().productive_share is None
+    api.world.tick(1, seconds=100.0, agents=False)
+    counted(api, node, held, TimeUse(75.0, 23.0))
+    fleet = api.client.fleet()
+    assert fleet.time_today == TimeUse(75.0, 25.0)  # with 2 s before the agent began
+    assert fleet.productive_share == pytest.approx(0.75)
+
+
+def test_a_counterfactual_bill_stands_beside_the_ledgers(api: Api) -> None:
+    held, node = joined(api)
+    with pytest.raises(Conflict, match="no progress"):
+        api.client.counterfactual("job")
+    api.world.tick(2, seconds=100.0, agents=False)
+    told = training_report(100, progress_examples=1e5)
+    node.heartbeat(node_report(held, job="job", reports=(told,)))
+    bill = api.client.counterfactual("job")
+    assert bill.billed_usd == api.client.job("job").spent_usd
+    assert bill.examples == 1e5
+    assert {found.name for found in bill.alternatives} >= {"marginal", "pollux", "throughput"}
+    with pytest.raises(UnknownJob):
+        api.client.counterfactual("nothing")
+
+
+def test_fields_for_trackers_are_flat_and_finite(api: Api) -> None:
+    held, node = joined(api)
+    api.world.tick(1, seconds=100.0, agents=False)
+    counted(api, node, held, TimeUse(70.0, 8.0))
+    fields = receipt_fields(api.client.receipt("job"))
+    assert fields["castor/useful_seconds"] == pytest.approx(70.0)
+    assert fields["castor/usd"] == pytest.approx(float(api.client.job("job").spent_usd))
+    assert set(fields) >= {"castor/productive_share", "castor/transfer_usd", "castor/lost_usd"}
+    assert "castor/transfer_seconds" not in fields
