@@ -95,14 +95,17 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
     return Archives(sdist, wheel)
 
 
-def files_of_packages() -> set[str]:
-    """Return the files below the packages of this tree."""
-    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
+def files_below(folder: str) -> set[str]:
+    """Return the files below a folder of this tree."""
     return {
         path.relative_to(ROOT).as_posix()
-        for path in paths
+        for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def files_of_packages() -> set[str]:
+    return set().union(*map(files_below, PACKAGES))
 
 
 def test_their_names_have_the_version(archives: Archives) -> None:
@@ -139,6 +142,7 @@ def test_the_source_archive_can_be_built_tested_and_read(archives: Archives) -> 
         ".ci/run",
         *(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")),
         *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+        *files_below("examples"),
     }
     assert needed - archives.in_sdist == set()
 
