@@ -22,6 +22,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 FIRST_PAGE = "README.md"
+LISTING = "index.md"  # of a directory without a README
 LANGUAGES = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
@@ -70,13 +71,15 @@ def path_at(place: str) -> str:
 def target_of(link: str, path: str) -> str | None:
     """Return the file that a link in the file at `path` leads to, relative to the repository.
 
-    A directory stands for its README. None: the link leads elsewhere, or to no file.
+    A directory stands for its README, or for a page with its files, which is no file itself. None: the
+    link leads elsewhere, or to no file.
     """
     if ":" in link or link.startswith(("#", "/")):
         return None
     target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link.partition("#")[0]))
     if (ROOT / target).is_dir():
-        target = posixpath.join(target, "README.md")
+        has_readme = (ROOT / target / "README.md").is_file()
+        return posixpath.join(target, "README.md" if has_readme else LISTING)
     return target if (ROOT / target).is_file() else None
 
 
@@ -100,7 +103,7 @@ def linked_from(path: str) -> Iterator[str]:
     """Yield the files that a page links to. A file that is no page links to nothing."""
     if not path.endswith(".md"):
         return
-    for is_text, line in outside_code((ROOT / path).read_text()):
+    for is_text, line in outside_code(page_text(path)):
         for link in _LINK.findall(line) if is_text else ():
             target = target_of(link, path)
             if target is not None:
@@ -120,19 +123,30 @@ def places_in(nav: object) -> Iterator[str]:
                 yield from places_in(part)
 
 
+def is_listing(path: str) -> bool:
+    """Return whether a path stands for a directory without a README."""
+    return posixpath.basename(path) == LISTING and not (ROOT / path).is_file()
+
+
 def files_outside(pages: list[str]) -> set[str]:
-    """Return the files outside `docs/` that pages are, or lead to at any distance."""
+    """Return the files outside `docs/` that pages are, or lead to at any distance, and listings."""
     waiting, known = list(pages), set[str]()
     while waiting:
         path = waiting.pop()
         if path not in known:
             known.add(path)
             waiting.extend(linked_from(path))
-    return {path for path in known if not path.startswith("docs/")}
+    return {path for path in known if not path.startswith("docs/") or is_listing(path)}
 
 
 def page_text(path: str) -> str:
-    """Return the page of a file of the repository: its own text, or a block of code."""
+    """Return the page of a file: its own text, a block of code, or a directory's files."""
+    if is_listing(path):
+        directory = posixpath.dirname(path)
+        names = sorted(file.name for file in (ROOT / directory).iterdir() if file.is_file())
+        return "\n".join(
+            [f"# `{directory}`", "", *(f"- [`{name}`]({name})" for name in names), ""]
+        )
     text = (ROOT / path).read_text()
     if path.endswith(".md"):
         return text
