@@ -71,8 +71,8 @@ def path_at(place: str) -> str:
 def target_of(link: str, path: str) -> str | None:
     """Return the file that a link in the file at `path` leads to, relative to the repository.
 
-    A directory stands for its README, or for a page with its files, which is no file itself. None: the
-    link leads elsewhere, or to no file.
+    A directory stands for its README, or for a page with its files, which is no file itself.
+    None: the link leads elsewhere, or to no file.
     """
     if ":" in link or link.startswith(("#", "/")):
         return None
@@ -129,7 +129,7 @@ def is_listing(path: str) -> bool:
 
 
 def files_outside(pages: list[str]) -> set[str]:
-    """Return the files outside `docs/` that pages are, or lead to at any distance, and listings."""
+    """Return what pages are or lead to, at any distance: files outside `docs/`, and listings."""
     waiting, known = list(pages), set[str]()
     while waiting:
         path = waiting.pop()

@@ -112,6 +112,28 @@ def test_files_of_the_repository_that_pages_link_to_are_pages(site: Path) -> Non
     assert (site / "repository/CONTRIBUTING/index.html").is_file()
 
 
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("../examples", "examples/README.md"),
+        ("recipes", "docs/recipes/index.md"),
+        ("recipes/add-a-policy.md#a", "docs/recipes/add-a-policy.md"),
+        ("../LICENSE", "LICENSE"),
+        ("https://example.org/recipes", None),
+        ("#section", None),
+        ("no-such-file.md", None),
+    ],
+)
+def test_a_link_leads_to_a_file_or_to_a_list_of_files(link: str, target: str | None) -> None:
+    assert HOOKS.target_of(link, "docs/how-to.md") == target
+
+
+def test_a_directory_without_a_readme_is_a_list_of_its_files() -> None:
+    text = HOOKS.page_text("docs/recipes/index.md")
+    assert text.startswith("# `docs/recipes`\n")
+    assert "- [`add-a-policy.md`](add-a-policy.md)" in text
+
+
 def test_the_navigation_is_grouped(site: Path) -> None:
     groups = ["Start", "Use", "Studies", "Clouds", "How it works", "Measured", "Reference"]
     home = (site / "index.html").read_text()
