@@ -110,10 +110,7 @@ def _ended_text(item: JobFacts) -> str:
         return f"{job.id} was stopped{reason} after {lasted}, {spent}{cause or ': on request'}."
     category = "" if item.failure is None else f" ({item.failure.failure.category})"
     starts = "1 start" if job.attempt == 1 else f"{job.attempt} starts"
-    return (
-        f"{job.id} failed{category} after {lasted} and {starts}, {spent}{cause}. "
-        "It is not retried."
-    )
+    return f"{job.id} failed{category} after {lasted} and {starts}, {spent}{cause}."
 
 
 def _results(job: JobRecord) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -23,23 +23,14 @@ _BUDGET_SECONDS: Final = 60.0
 _STUDY_SECONDS_FIGURE: Final = "study_seconds"
 _STUDY_CHANCE_FIGURE: Final = "chance"
 
-MoreBudgets = Callable[[float], Sequence[BudgetFacts]]
-
 
 class FactReader:
     """Reader of the store and of the controller's status. For one thread."""
 
-    def __init__(
-        self,
-        store: Store,
-        status: ControllerStatus,
-        fleet_usd: Decimal | None,
-        more_budgets: MoreBudgets = lambda now_seconds: (),
-    ) -> None:
+    def __init__(self, store: Store, status: ControllerStatus, fleet_usd: Decimal | None) -> None:
         self._store = store
         self._status = status
         self._fleet_usd = fleet_usd
-        self._more_budgets = more_budgets
         self._spending = Spending(store)
         self._alive: frozenset[str] | None = None
         self._unseen: set[str] = set()
@@ -120,7 +111,6 @@ class FactReader:
                 *(budget for budget in jobs if budget is not None),
                 *self._study_budgets(alive, held, now_seconds),
                 *self._fleet_budget(alive, held, now_seconds),
-                *self._more_budgets(now_seconds),
             )
         return self._budgets
 

@@ -35,7 +35,7 @@ class BudgetFacts:
     """A budget, and the spending of its jobs in US dollars.
 
     Attributes:
-        scope: whose budget it is: `job`, `study`, `fleet`, `person` or `team`.
+        scope: whose budget it is: `job`, `study` or `fleet`.
         name: its name in that scope; empty for the fleet.
         budget_usd, spent_usd, usd_per_hour: the limit, the cost so far, and the present rate.
         left_seconds: time until its work or its period ends; None: unknown.

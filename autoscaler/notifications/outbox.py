@@ -13,7 +13,7 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.errors import Conflict, NotLeading, StoreError
 from autoscaler.domain.notice import Delivery, NoticeKey, NoticeKind, UserNotice
 from autoscaler.notifications.delivery import Letterhead, TargetDeliveries, note_given_up
-from autoscaler.notifications.fact_reader import FactReader, MoreBudgets
+from autoscaler.notifications.fact_reader import FactReader
 from autoscaler.notifications.targets import Target, names_of
 from autoscaler.notifications.watch import NoticeWatch
 from autoscaler.store.store import Store
@@ -39,14 +39,13 @@ class Notifications:
         url: str,
         clock: Clock,
         fleet_usd: Decimal | None = None,
-        more_budgets: MoreBudgets = lambda now_seconds: (),
     ) -> None:
         self.deployment = store.settings.controller_id()
         letterhead = Letterhead(self.deployment, url)
         self._store = store
         self._clock = clock
         self.targets = tuple(targets)
-        reader = FactReader(store, status, fleet_usd, more_budgets)
+        reader = FactReader(store, status, fleet_usd)
         self._watch = NoticeWatch(store, reader, targets, clock)
         self._deliveries = tuple(
             TargetDeliveries(target, store, letterhead, clock) for target in targets

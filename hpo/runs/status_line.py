@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError
+from autoscaler.notebook import LiveOutput, notebook_display, shown_text
 from autoscaler.spec.quantities import format_duration, format_money
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyView
@@ -26,21 +27,33 @@ REFRESH_SECONDS: Final = 2.0
 
 @contextmanager
 def status_line(bar: tqdm, study_client: StudyClient, clock: Clock) -> Iterator[None]:
-    """Show a status line below the bar while the context lasts, if the bar is on a terminal.
+    """Show a status line below the bar while the context lasts.
 
-    The line stays unchanged while the controller is unavailable. The client is closed at the end.
+    The bar must be on a terminal or in a notebook. The line stays unchanged while the controller
+    is unavailable. The client is closed at the end.
     """
-    if bar.disable or not bar.fp.isatty():
+    is_in_notebook = notebook_display() is not None
+    if bar.disable or not (is_in_notebook or bar.fp.isatty()):
         study_client.close()
         yield
         return
     is_over = threading.Event()
-    status_bar = tqdm(total=0, bar_format="{desc}", position=1, leave=False)
+    output = LiveOutput() if is_in_notebook else None
+    status_bar = tqdm(
+        total=0, bar_format="{desc}", position=1, leave=False, disable=is_in_notebook
+    )
+
+    def show(view: StudyView) -> None:
+        text = status_text(view, clock.now())
+        if output is None:
+            status_bar.set_description_str(text)
+        else:
+            output.show(shown_text(view.name, text))
 
     def update() -> None:
         while not is_over.wait(REFRESH_SECONDS):
             try:
-                status_bar.set_description_str(status_text(study_client.view(), clock.now()))
+                show(study_client.view())
             except CastorError as error:
                 _log.debug("no news of the study: %s", error)
 

@@ -67,7 +67,7 @@ def budget(**changes: object) -> BudgetFacts:
             job(JobPhase.FAILED, cause="ValueError: x (no retries left)", attempt=3),
             NoticeKind.FAILED,
             "digits failed (exception) after 1h and 3 starts, $3.42 spent: ValueError: x "
-            "(no retries left). It is not retried.",
+            "(no retries left).",
         ),
         (
             job(JobPhase.STOPPED, cause="budget of $5 used up", stop_reason=StopReason.JOB_BUDGET),

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import io
+import sys
+import threading
 from dataclasses import replace
 from decimal import Decimal
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import optuna
+import pytest
+from tqdm.auto import tqdm
 
+from autoscaler.clock import VirtualClock
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.wire.study_messages import StudyView
 from hpo.driver.trial_server import begin_new_trial
-from hpo.runs.status_line import count_trials_to_end, status_text
+from hpo.runs import status_line as status_line_module
+from hpo.runs.status_line import count_trials_to_end, status_line, status_text
 
 
 def view(terms: StudyTerms | None) -> StudyView:
@@ -36,6 +45,31 @@ def test_trouble_is_told_and_what_is_not_known_is_not_made_up() -> None:
     troubled = replace(view(None), spent_usd=None, trouble="the ledger is broken")
     words = status_text(troubled, 0.0)
     assert words == "2 run on 1 x small, ? ($0.09/h), trouble: the ledger is broken"
+
+
+def test_a_notebook_shows_the_words_below_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    updated = threading.Event()
+
+    def update(content: Any) -> None:
+        shown.append(content._repr_html_())
+        updated.set()
+
+    def display(content: Any, display_id: bool) -> SimpleNamespace:
+        shown.append(content._repr_html_())
+        return SimpleNamespace(update=update)
+
+    ipython: Any = ModuleType("IPython")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
+    ipython.display = SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setattr(status_line_module, "REFRESH_SECONDS", 0.01)
+    closed = threading.Event()
+    client: Any = SimpleNamespace(view=lambda: view(None), close=closed.set)
+    with tqdm(file=io.StringIO()) as bar, status_line(bar, client, VirtualClock()):
+        assert updated.wait(30)
+    assert shown[0] == shown[1] == "<b>s</b>: 2 run on 1 x small, $0.02 ($0.09/h)"
+    assert closed.is_set()
 
 
 def test_a_bar_counts_those_that_were_left_open() -> None:
