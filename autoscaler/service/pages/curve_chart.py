@@ -20,6 +20,7 @@ _TIMES: Final = "\u00d7"
 _LINE_HEIGHT: Final = 14.0
 _HEADROOM: Final = 1.06
 _MARGIN: Final = 0.05  # left of one instance, as a share of the axis
+_NEAR: Final = 40.0
 _EQUAL_NAME: Final = 190.0  # length of the name of the line of equal price
 # A band that is wider than this multiple of the highest curve is cut off.
 _MOST_OF_BAND: Final = 1.6
@@ -121,7 +122,7 @@ def curve_chart(view: CurveView, frame: DrawingFrame) -> CurveChart | None:
     points = [point for curve in shown for point in curve.points]
     most = max(point.allocation.instances for point in points)
     highest = _HEADROOM * max(
-        _highest(points), *(dot.goodput for dot in view.measured), _marked_top(view)
+        _highest(points, view), *(dot.goodput for dot in view.measured), _marked_top(view)
     )
     margin = _MARGIN * max(most - 1.0, 1.0)
     x = AxisScale(1.0 - margin, max(float(most), 1.0 + margin), frame.left, frame.x_end)
@@ -135,8 +136,9 @@ def curve_chart(view: CurveView, frame: DrawingFrame) -> CurveChart | None:
         equal=_equal_price(shown, view, x, y),
         dots=_dots(view, shown, x, y),
         held=_marked(view.held, "held", x, y, frame),
-        candidate=_marked(
-            view.candidate, "decided" if view.decided else "best other", x, y, frame
+        candidate=_beside(
+            _marked(view.held, "held", x, y, frame),
+            _marked(view.candidate, "decided" if view.decided else "best other", x, y, frame),
         ),
         others=len(view.offers) - len(shown),
     )
@@ -151,10 +153,16 @@ def _shown(view: CurveView) -> tuple[OfferCurveView, ...]:
     return tuple(curve for curve in (*first, *rest)[:MOST_CURVES] if curve.points)
 
 
-def _highest(points: list[CurvePointView]) -> float:
+def _highest(points: list[CurvePointView], view: CurveView) -> float:
+    """Return the height of the highest curve, or of the highest band that is drawn."""
     highest = max(point.goodput for point in points)
-    bands = max(point.goodput_band[1] for point in points)
-    return max(highest, min(bands, _MOST_OF_BAND * highest))
+    offer = None if view.held is None else view.held.allocation.offer
+    bands = [
+        point.goodput_band[1]
+        for point in points
+        if point.available or point.allocation.offer == offer
+    ]
+    return max(highest, min(max(bands, default=0.0), _MOST_OF_BAND * highest))
 
 
 def _marked_top(view: CurveView) -> float:
@@ -264,6 +272,14 @@ def _dots(
         )
         dots.append(MeasuredDot(x.at(size.instances), y.at(size.goodput), text))
     return tuple(dots)
+
+
+def _beside(held: Marked | None, candidate: Marked | None) -> Marked | None:
+    """Return the candidate with its label where that of the held allocation is not."""
+    if held is None or candidate is None:
+        return candidate
+    is_near = abs(held.x - candidate.x) < _NEAR and abs(held.y - candidate.y) < _NEAR
+    return replace(candidate, label_y=held.y - 15.0) if is_near else candidate
 
 
 def _marked(

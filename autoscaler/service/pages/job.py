@@ -255,7 +255,9 @@ def assumed(
     if outlook.finish_seconds is None:
         return None
     now_seconds = outlook.at_seconds
-    present_value = max(outlook.value_of_time_usd_per_hour or 0.0, _LEAST_VALUE)
+    present_value = outlook.value_of_time_usd_per_hour or 0.0
+    if present_value < _LEAST_VALUE:  # a deadline decides: the price of what it holds
+        present_value = max((size.usd_per_hour for size in outlook.sizes), default=1.0) or 1.0
     left_seconds = max(outlook.finish_seconds.median - now_seconds, 60.0)
     deadline_seconds = outlook.deadline_seconds
     if deadline_seconds is None or deadline_seconds <= now_seconds:
