@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import ForeignKey, select
+from sqlalchemy import ForeignKey, insert, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from autoscaler.domain.time_use import LostWork, TimeCount, TimeUse
@@ -19,6 +19,7 @@ from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import Table
 
 _KEEP_SECONDS: Final = 60.0
+_MOST_AT_ONCE: Final = 1_000
 
 Key = tuple[str, str]
 """Instance and job."""
@@ -62,7 +63,8 @@ class SqlTimeUses(TimeUses):
         self._database = database
         self._lock = Lock()
         self._counts: dict[Key, KeptCount] = {}
-        self._unsaved: set[Key] = set()
+        self._unsaved: dict[Key, None] = {}  # the longest unsaved ones first
+        self._inserted: set[Key] = set()
         self._kept_seconds: dict[Key, float] = {}
         self._unsaved_days: dict[date, TimeUse] = defaultdict(TimeUse)
 
@@ -78,14 +80,17 @@ class SqlTimeUses(TimeUses):
                     return
                 kept, news = following, following.whole.use.beyond(known.whole.use)
             self._counts[key] = kept
-            self._unsaved.add(key)
+            self._unsaved.setdefault(key)
             now_seconds = count.begun_seconds + count.use.total_seconds
             self._unsaved_days[day_of(now_seconds)] += news
 
     def _stored(self, key: Key) -> KeptCount | None:
         with self._database.read() as session:
             row = session.get(TimeUseRow, key)
-            return None if row is None else row.kept
+        if row is None:
+            return None
+        self._inserted.add(key)
+        return row.kept
 
     def of_job(self, job: str) -> Mapping[str, TimeCount]:
         rows = select(TimeUseRow).where(TimeUseRow.job == job)
@@ -116,14 +121,19 @@ class SqlTimeUses(TimeUses):
                 key
                 for key in self._unsaved
                 if now_seconds - self._kept_seconds.get(key, -_KEEP_SECONDS) >= _KEEP_SECONDS
-            ]
+            ][:_MOST_AT_ONCE]
             if not due:
                 return
             counts = {key: self._counts[key] for key in due}
             news = dict(self._unsaved_days)
         with self._database.write() as session:
-            for (instance, job), kept in counts.items():
-                session.merge(TimeUseRow(instance=instance, job=job, kept=kept))
+            for statement, keys in (
+                (insert(TimeUseRow), counts.keys() - self._inserted),
+                (update(TimeUseRow), counts.keys() & self._inserted),
+            ):
+                rows = [{"instance": key[0], "job": key[1], "kept": counts[key]} for key in keys]
+                if rows:
+                    session.execute(statement, rows)
             for day, use in news.items():
                 _add_to_day(session, day, use)
         self._mark_kept(counts, news, now_seconds)
@@ -137,13 +147,16 @@ class SqlTimeUses(TimeUses):
                 left = self._unsaved_days.pop(day).beyond(use)
                 if left != TimeUse():
                     self._unsaved_days[day] = left
+            self._inserted |= counts.keys()
             for key, kept in counts.items():
                 self._kept_seconds[key] = now_seconds
-                if self._counts[key] == kept:
-                    self._unsaved.discard(key)
+                del self._unsaved[key]
+                if self._counts[key] != kept:  # counted again meanwhile
+                    self._unsaved[key] = None
             for key in [key for key in self._counts if key not in self._unsaved]:
-                if now_seconds - self._kept_seconds[key] >= _KEEP_SECONDS:
+                if now_seconds - self._kept_seconds.get(key, now_seconds) >= _KEEP_SECONDS:
                     del self._counts[key], self._kept_seconds[key]
+                    self._inserted.discard(key)
 
 
 def _add_to_day(session: Session, day: date, use: TimeUse) -> None:
