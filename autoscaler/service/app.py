@@ -54,6 +54,7 @@ from autoscaler.service.routes.logins import login_pages_router, logins_router
 from autoscaler.service.routes.nodes import NodeRoutes, nodes_router
 from autoscaler.service.routes.notifications import notifications_router
 from autoscaler.service.routes.outlooks import outlooks_router
+from autoscaler.service.routes.pages import PageQuery, page_query, page_response
 from autoscaler.service.routes.people import (
     audit_router,
     browser_links_router,
@@ -440,9 +441,13 @@ def _programs(dependencies: ServiceDependencies) -> APIRouter:
     router = APIRouter(prefix="/v1/programs")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
-    def all_programs() -> JsonResponse[tuple[ProgramMemory, ...]]:
+    def all_programs(
+        request: Request, page: PageQuery = Depends(page_query)
+    ) -> JsonResponse[tuple[ProgramMemory, ...]]:
         """List the stored measurements of all programs, by name."""
-        return json_response(tuple[ProgramMemory, ...], dependencies.store.programs.all())
+        memories = sorted(dependencies.store.programs.all(), key=lambda memory: memory.program)
+        part, cursor = page.part(memories, "programs", lambda memory: memory.program)
+        return page_response(tuple[ProgramMemory, ...], part, request, cursor)
 
     @router.get("/{name}", dependencies=[Depends(Permit(AccessAction.READ))])
     def one_program(name: str) -> JsonResponse[ProgramMemory]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 from autoscaler.domain.access import MYSELF, NO_TEAM, AccessToken, Person
 from autoscaler.domain.audit import AuditEntry
@@ -12,6 +12,13 @@ from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import Body, JsonResponse, NoContent, json_response
+from autoscaler.service.routes.pages import (
+    CursorText,
+    PageQuery,
+    cursor_of,
+    page_query,
+    page_response,
+)
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.routes.repeats import Repeatable, Repeats, repeatable
 from autoscaler.service.versions import Precondition, etag, person_version, precondition
@@ -35,9 +42,13 @@ def people_router(authentication: Authentication, repeats: Repeats) -> APIRouter
     router = APIRouter(prefix="/v1/people")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ_PEOPLE))])
-    def all_people() -> JsonResponse[tuple[PersonView, ...]]:
+    def all_people(
+        request: Request, page: PageQuery = Depends(page_query)
+    ) -> JsonResponse[tuple[PersonView, ...]]:
         """List all people with their roles."""
-        return json_response(tuple[PersonView, ...], authentication.people.people())
+        people = sorted(authentication.people.people(), key=lambda person: person.name)
+        part, cursor = page.part(people, "people", lambda person: person.name)
+        return page_response(tuple[PersonView, ...], part, request, cursor)
 
     @router.post("")
     def add(
@@ -180,13 +191,18 @@ def audit_router(store: Store) -> APIRouter:
 
     @router.get("/audit", dependencies=[Depends(Permit(AccessAction.READ_AUDIT))])
     def audit(
+        request: Request,
+        cursor: CursorText = None,
         since_seconds: float = Query(default=0.0, ge=0.0, le=LATEST_SECONDS),
         below: int | None = Query(default=None, ge=0, le=_LARGEST_NUMBER),
         limit: int = Query(default=100, ge=1, le=1000),
     ) -> JsonResponse[tuple[AuditEntry, ...]]:
         """List the changes by people and the launches, the latest first."""
-        rows = store.audit.page(since_seconds, below, limit)
-        return json_response(tuple[AuditEntry, ...], rows)
+        place = PageQuery(limit, cursor).place("audit", int)
+        first = below if place is None else place[0]
+        rows = store.audit.page(since_seconds, first, limit + 1)
+        after = cursor_of("audit", rows[limit - 1].number) if len(rows) > limit else None
+        return page_response(tuple[AuditEntry, ...], rows[:limit], request, after)
 
     return router
 

@@ -274,3 +274,21 @@ def test_the_token_that_made_a_change_is_named(api: Api) -> None:
     ci.submit(SPEC)
     row = rows_by_people(api)[0]
     assert (row.person, row.token, row.role, row.action) == ("ada", "ci", "submitter", "submit")
+
+
+def test_pages_of_the_log_and_of_people_have_every_row_once(api: Api) -> None:
+    for name in ("ada", "bob", "eve"):
+        api.client.invite(name)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for path, key, items in (
+        ("/v1/audit", "number", len(api.client.audit())),
+        ("/v1/people", "name", len(api.client.people())),
+    ):
+        address, found = f"{path}?limit=2", []
+        while address:
+            reply = httpx.get(f"{api.url}{address}", headers=headers)
+            found += [row[key] for row in reply.json()]
+            address = reply.links["next"]["url"] if "next" in reply.links else ""
+        assert len(found) == len(set(found)) == items
+        wrong = httpx.get(f"{api.url}{path}?cursor=x", headers=headers)
+        assert (wrong.status_code, wrong.json()["field"]) == (422, "cursor")
