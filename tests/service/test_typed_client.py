@@ -77,6 +77,7 @@ CALLS: Final[dict[str, Call]] = {
         "download_focus",
         lambda c, _, to: c.download_focus(date(2026, 1, 1), date(2026, 1, 2), to / "f"),
     ),
+    "jobs_counterfactual": (Client, "counterfactual", lambda c, *_: c.counterfactual("digits")),
     "jobs_receipt": (Client, "receipt", lambda c, *_: c.receipt("digits")),
     "freeze_freeze": (Client, "freeze", lambda c, *_: c.freeze()),
     "unfreeze_unfreeze": (Client, "unfreeze", lambda c, *_: c.unfreeze()),
