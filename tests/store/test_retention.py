@@ -19,6 +19,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from tests.builders.days import DAY_SECONDS, Days
 from tests.conformance.store_examples import NOW, spec
+from tests.conformance.store_notices import STALLED, notice
 from tests.store.conftest import Create
 from tests.store.frozen_stores import JOIN_HASH, STUDY, failure_of, fill
 
@@ -207,3 +208,18 @@ def test_files_that_a_job_needs_stay(tmp_path: Path, write: Callable[[str, float
     assert [path for path in deleted if path.exists()] == []
     assert files.run() == 0
     store.close()
+
+
+def test_old_notices_are_deleted_with_their_deliveries_unless_their_condition_lasts(
+    store: Store,
+) -> None:
+    store.notices.add(notice(), ["ops"])
+    store.notices.add(notice(STALLED), ["ops"])
+    prune_all(store, NOW - 1)
+    assert len(store.notices.latest()) == 2
+    prune_all(store, NOW + 1)
+    assert [known.key for known in store.notices.known()] == [STALLED]
+    assert [entry.notice.key for entry in store.notices.latest()] == [STALLED]
+    store.notices.end(STALLED, NOW + 5)
+    prune_all(store, NOW + 6)
+    assert store.notices.known() == ()
