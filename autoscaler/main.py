@@ -62,6 +62,7 @@ from autoscaler.service.health import Health, HealthGate
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
@@ -369,6 +370,10 @@ class Deployment:
             bundles=bundles,
             logs=self._job_logs,
             results=results,
+            budgets=SharedBudgets(
+                *(store, self.controller.budget_standings, lambda: status.budget_plans),
+                *(self.wake.set, self._clock),
+            ),
             fixed_sizes=Forecasts(store, status, self._clock).of,
             what_if=WhatIfs(
                 *(store, status, _planner(settings.policy)),

@@ -14,6 +14,7 @@ from autoscaler.cli.access.commands import audit, invite, people, token
 from autoscaler.cli.access.login import login, logout, open_pages
 from autoscaler.cli.adopt import adopt
 from autoscaler.cli.backup.commands import backup, restore
+from autoscaler.cli.budgets.commands import budget
 from autoscaler.cli.buy.options import buy
 from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
@@ -383,6 +384,7 @@ app.command()(buy)
 app.command()(reconcile)
 app.add_typer(programs, name="programs")
 app.add_typer(study, name="study")
+app.add_typer(budget, name="budget")
 app.add_typer(people, name="people")
 app.add_typer(token, name="token")
 app.add_typer(notify, name="notify")

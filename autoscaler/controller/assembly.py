@@ -15,6 +15,7 @@ from autoscaler.controller.act.intents import (
 from autoscaler.controller.act.job_failures import JobFailures
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
+from autoscaler.controller.budgets.accounts import BudgetAccounts
 from autoscaler.controller.budgets.guard import Budgets, LaunchGate
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.clock_jumps import LoopTime
@@ -92,8 +93,9 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
     )
     controller_id = store.settings.controller_id()
     spending = Spending(store)
-    budgets = Budgets(store, spending, settings.fleet_usd)
-    gate_budgets = Budgets(store, spending.always_fresh(), settings.fleet_usd)
+    accounts = BudgetAccounts(store, settings.replan_seconds)
+    budgets = Budgets(store, spending, settings.fleet_usd, accounts)
+    gate_budgets = Budgets(store, spending.always_fresh(), settings.fleet_usd, accounts)
     gate = LaunchGate(store, settings, gate_budgets)
     calls = IntentExecutor(store, market, parts.lighthouses, workers, gate, parts.user_data, clock)
     calls.on_outcome, calls.span = parts.on_outcome, parts.span

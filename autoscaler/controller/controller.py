@@ -15,6 +15,7 @@ from functools import partial
 from autoscaler.controller.act.intents import IntentExecutor
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
+from autoscaler.controller.budgets.accounts import BudgetStanding
 from autoscaler.controller.budgets.guard import Budgets
 from autoscaler.controller.clock_jumps import LoopTime
 from autoscaler.controller.errors import ErrorRecord
@@ -36,6 +37,7 @@ from autoscaler.controller.plan.isolation import (
 from autoscaler.controller.plan.triggers import replan_triggers
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.alarm import ModelAlarm
+from autoscaler.domain.budget import BudgetPlan
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec, StopReason
 from autoscaler.domain.lives import LifetimeEstimate
@@ -46,6 +48,7 @@ from autoscaler.log_fields import log_fields
 from autoscaler.policies.base import Policy
 from autoscaler.policies.wrappers.barriers import BesideBarriers
 from autoscaler.policies.wrappers.boots import FinishesBoots
+from autoscaler.policies.wrappers.budgets import WithinBudgets, released
 from autoscaler.policies.wrappers.gangs import InWholeGangs
 from autoscaler.spans import SpanOpener, no_span
 from autoscaler.store.repositories.events import Event
@@ -87,6 +90,7 @@ class ControllerStatus:
 
     `failed_plans` counts plans since the start that failed for some or all jobs. `solver_failures`
     counts plans made without the policy's solver because it failed, was missing or timed out.
+    `budgets` are the standings of shared budgets, `budget_plans` the last plan's results by scope.
     `job_troubles` and `study_troubles` hold the present errors, by job id or study name, and
     `in_force` the present decisions by job id. `fleet_spent_usd` is the cost of all jobs, ever;
     None without a budget of the fleet.
@@ -111,6 +115,8 @@ class ControllerStatus:
     stalls: Mapping[str, str] = field(default_factory=dict)
     in_force: Mapping[str, Decision] = field(default_factory=dict)
     hands_off: str | None = None
+    budgets: tuple[BudgetStanding, ...] = ()
+    budget_plans: Mapping[str, BudgetPlan] = field(default_factory=dict)
     failed_plans: int = 0
     solver_failures: int = 0
     fleet_spent_usd: Decimal | None = None
@@ -137,7 +143,9 @@ class Controller:
         self._store = store
         self._span = span
         self._market = market
-        self._planning = IsolatedPlanning(InWholeGangs(FinishesBoots(BesideBarriers(policy))))
+        self._planning = IsolatedPlanning(
+            WithinBudgets(InWholeGangs(FinishesBoots(BesideBarriers(policy))))
+        )
         self._observer = observer
         self._lifecycle = lifecycle
         self._reconciler = reconciler
@@ -149,7 +157,9 @@ class Controller:
         studies = StudySnapshots(
             store, reconciler.idle_instances, budgets.spending, self._study_errors
         )
-        self._snapshots = Snapshots(store, market, settings, studies, budgets.spending, truth)
+        self._snapshots = Snapshots(
+            store, market, settings, studies, budgets.spending, budgets.accounts, truth
+        )
         self._tick = 0
         self._ticked_seconds = float("inf")
         self._planned_seconds = float("-inf")
@@ -187,6 +197,11 @@ class Controller:
         awaits_end = any(held.desired is Desired.ABSENT for held in self._store.instances.alive())
         return TickReport(plan, decisions, started, self.status.trouble, awaits_end)
 
+    def budget_standings(self, now_seconds: float) -> tuple[BudgetStanding, ...]:
+        """Return what the jobs of each budget have spent; any thread may call it."""
+        jobs, held = self._store.jobs.alive(), self._store.instances.alive()
+        return self._budgets.accounts.standings(jobs, held, now_seconds)
+
     def _record_jump(self, jumped_seconds: float, now_seconds: float) -> None:
         """Record a jump of the wall clock, and keep for an hour what is old only because of it."""
         self._pruned_seconds = self._time.monotonic()
@@ -205,6 +220,7 @@ class Controller:
         self._keep_up(alive, now_seconds)
         jobs = self._store.jobs.alive()
         alive = self._store.instances.alive()
+        self.status.budgets = self._budgets.accounts.update(jobs, alive, now_seconds)
         measure_starts(self._store, alive, self._ticked_seconds, now_seconds)
         planned = [
             job
@@ -215,7 +231,7 @@ class Controller:
         self._record_unplanned({job.id for job in jobs}, now_seconds)
         if self._hands_off is None:
             in_trouble = self._study_errors.by_subject()
-            actionable = {job.id: job.spec for job in planned if job.spec.study not in in_trouble}
+            actionable = {job.id: job for job in planned if job.spec.study not in in_trouble}
             self._carry_out(actionable, alive, now_seconds)
         return plan, decisions
 
@@ -347,11 +363,20 @@ class Controller:
         return replace(plan, decisions=tuple(decisions)) if added else plan
 
     def _carry_out(
-        self, planned: Mapping[str, JobSpec], alive: Sequence[HeldInstance], now_seconds: float
+        self, jobs: Mapping[str, JobRecord], alive: Sequence[HeldInstance], now_seconds: float
     ) -> None:
-        """Do what is possible now of the decisions for the jobs in `planned`, by id."""
+        """Do what is possible now of the decisions for `jobs`, by id.
+
+        A job whose shared budget is used up releases what it holds, even if no plan was made.
+        """
         grouped = by_job(alive)
-        in_force = {job: self._in_force[job] for job in self._in_force if job in planned}
+        in_force = {job: self._in_force[job] for job in self._in_force if job in jobs}
+        for job_id in jobs if self.status.budgets else ():
+            cause = self._budgets.accounts.used_up(jobs[job_id], now_seconds)
+            if cause is not None:
+                held = held_allocation(grouped.get(job_id, ()))
+                in_force[job_id] = released(job_id, held, cause)
+        planned = {job_id: job.spec for job_id, job in jobs.items()}
         for job_id, decision in in_force.items():
             release = partial(
                 self._reconciler.release_surplus,
@@ -440,6 +465,7 @@ class Controller:
         self.status.unavailable = self._store.capacity.unavailable(now_seconds)
         if plan is not None:
             self.status.shadow_prices = plan.shadow_prices
+            self.status.budget_plans = {budget.scope: budget for budget in plan.budgets}
         self.status.study_troubles = self._study_errors.by_subject()
         unplanned = self._planning.unplanned.items()
         self.status.job_troubles = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from enum import StrEnum
 
 from autoscaler.domain.access import OWNER, Owner
@@ -75,7 +76,8 @@ class InstanceBounds:
     """Number of instances that a job may hold, and the offers it may use.
 
     `offers` lists offer ids or instance types, `gpus` kinds of GPU; None permits any. `maxima` (id
-    or instance type, instances) sets lower maxima for some offers.
+    or instance type, instances) sets lower maxima for some offers. `max_usd_per_hour` is the
+    highest price of all instances together, `max_instance_usd_per_hour` of each; None: none.
     """
 
     minimum: int = 1
@@ -84,9 +86,29 @@ class InstanceBounds:
     spot: bool = True
     maxima: tuple[tuple[str, int], ...] = ()
     gpus: tuple[GpuKind, ...] | None = None
+    max_usd_per_hour: Decimal | None = None
+    max_instance_usd_per_hour: Decimal | None = None
+
+    @property
+    def has_ceiling(self) -> bool:
+        """Whether the owner has set a highest price."""
+        return self.max_usd_per_hour is not None or self.max_instance_usd_per_hour is not None
+
+    @property
+    def ceiling_text(self) -> str:
+        """The highest prices in words, such as `$12/h, $4/h an instance`; empty without any."""
+        texts = (
+            None if self.max_usd_per_hour is None else f"${self.max_usd_per_hour}/h",
+            None
+            if self.max_instance_usd_per_hour is None
+            else f"${self.max_instance_usd_per_hour}/h an instance",
+        )
+        return ", ".join(text for text in texts if text is not None)
 
     def permits(self, offer: Offer) -> bool:
         """Return whether the job may use the offer."""
+        if self.has_ceiling and not self._affords(offer):
+            return False
         if offer.purchase is Purchase.SPOT and not self.spot:
             return False
         if self.gpus is not None and not any(gpu.is_of(offer) for gpu in self.gpus):
@@ -96,10 +118,22 @@ class InstanceBounds:
 
     def most_of(self, offer: Offer) -> int:
         """Return the maximal number of instances of one offer."""
-        if not self.maxima:
+        if not self.maxima and self.max_usd_per_hour is None:
             return self.maximum
         limits = (most for name, most in self.maxima if name in (offer.id, offer.instance_type))
-        return min((self.maximum, *limits))
+        return min((self.maximum, *limits, self._most_affordable(offer)))
+
+    def _affords(self, offer: Offer) -> bool:
+        """Return whether the least number of instances is within the highest prices."""
+        ceiling = self.max_instance_usd_per_hour
+        if ceiling is not None and offer.usd_per_hour > ceiling:
+            return False
+        return self._most_affordable(offer) >= max(self.minimum, 1)
+
+    def _most_affordable(self, offer: Offer) -> int:
+        if self.max_usd_per_hour is None or not offer.usd_per_hour:
+            return self.maximum
+        return min(int(self.max_usd_per_hour / offer.usd_per_hour), self.maximum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,16 @@ def require_program(command: Sequence[str], field: str) -> None:
         raise SpecError("names no program: write the program to run, and its arguments", field)
 
 
+def _require_ceilings(bounds: InstanceBounds) -> None:
+    ceilings = {
+        "max_usd_per_hour": bounds.max_usd_per_hour,
+        "max_instance_usd_per_hour": bounds.max_instance_usd_per_hour,
+    }
+    for key, ceiling in ceilings.items():
+        if ceiling is not None:
+            require_amount(ceiling, f"instances.{key}")
+
+
 def require_valid_bounds(bounds: InstanceBounds) -> None:
     """Check the bounds of a job's instances and its list of offers.
 
@@ -141,6 +151,7 @@ def require_valid_bounds(bounds: InstanceBounds) -> None:
             f"min: {bounds.minimum} is above max: {bounds.maximum}; lower min or raise max",
             "instances",
         )
+    _require_ceilings(bounds)
     if bounds.offers is not None:
         if not bounds.offers:
             raise SpecError("is empty: fill it in or leave the key out", "instances.offers")

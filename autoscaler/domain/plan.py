@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from autoscaler.domain.allocation import Allocation, Placement
+from autoscaler.domain.budget import BudgetPlan
 
 CHANCE_FIGURE: Final = "kept_chance"
 """Figure of a decision: share of draws in which the job keeps its deadline and its budget."""
@@ -33,6 +34,8 @@ class ReasonCode(StrEnum):
     """Category of the reason of a decision. Journals hold the values.
 
     BEYOND_BUDGET, BEYOND_DEADLINE: the trial never starts within its study's budget or deadline.
+    SLOWED: each dollar counts more for the job, since a shared budget binds. BUDGET_USED_UP: a
+    shared budget leaves nothing, or no room for the job's instances.
     UNPLANNED: the job is left out of planning, because it makes every plan fail. OTHER: a code
     that this version does not know.
     """
@@ -43,11 +46,13 @@ class ReasonCode(StrEnum):
     BEYOND_BUDGET = "beyond the budget of its study"
     BEYOND_DEADLINE = "beyond the deadline of its study"
     BOOTING = "a boot is under way"
+    BUDGET_USED_UP = "a shared budget is used up"
     FIRST_START = "first start"
     HOLDS_UNKNOWN = "holds unknown"
     LEAST_COST = "least cost"
     NOTHING_ALLOWED = "nothing allowed"
     OUTBID = "outbid"
+    SLOWED = "slowed by a shared budget"
     STAGES = "stages"
     STOPS = "stops"
     STUDY = "study"
@@ -90,10 +95,12 @@ class Plan:
 
     `shadow_prices` (limit name -> $ per second for one more unit) are 0 where a limit does not
     bind. `gap_usd_per_second` bounds the loss against the optimal plan. `notes` describe solver
-    failures that the plan works around.
+    failures that the plan works around. `budgets` are those of the snapshot of which something is
+    left.
     """
 
     decisions: tuple[Decision, ...]
     shadow_prices: Mapping[str, float] = field(default_factory=dict)
     gap_usd_per_second: float = 0.0
     notes: tuple[str, ...] = ()
+    budgets: tuple[BudgetPlan, ...] = ()

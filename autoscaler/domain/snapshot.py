@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.domain.allocation import Allocation, Placement
+from autoscaler.domain.budget import BudgetState
 from autoscaler.domain.goodput import (
     BatchBounds,
     NoiseCurve,
@@ -206,6 +207,9 @@ class JobSnapshot:
         bounds_reason: reason why `instances` are narrower than the owner's bounds, if they are.
         parallelism: distribution of a step over devices, which decides on gangs of instances.
         unfit: offers within the owner's bounds that can't hold the job's model.
+        budgets: scopes of the budgets of the snapshot that the job shares.
+        dollar_weight: how much each dollar counts for the job beside its value of time. Policies
+            set it from the budgets.
     """
 
     id: str
@@ -237,6 +241,8 @@ class JobSnapshot:
     bounds_reason: str | None = None
     parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
     unfit: tuple[UnfitOffer, ...] = ()
+    budgets: tuple[str, ...] = ()
+    dollar_weight: float = 1.0
 
     @property
     def may_stand_by(self) -> bool:
@@ -293,7 +299,8 @@ class Snapshot:
     Jobs can't get more of `unavailable` offers than they hold. The next plan follows within
     `replan_seconds`. `lives` (offer id -> lifetimes) covers offers that may be reclaimed.
     `studies` have stated terms and at least one trial among the jobs. `undisturbed` jobs hold
-    newly ordered instances and have had no cause for another decision since.
+    newly ordered instances and have had no cause for another decision since. `budgets` bound what
+    the jobs that name them may spend.
     """
 
     now_seconds: float
@@ -305,3 +312,4 @@ class Snapshot:
     lives: Mapping[str, LifetimeEstimate] = field(default_factory=dict)
     studies: tuple[StudySnapshot, ...] = ()
     undisturbed: frozenset[str] = frozenset()
+    budgets: tuple[BudgetState, ...] = ()

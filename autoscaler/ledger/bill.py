@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -117,6 +118,28 @@ class Bill:
         """Return an iterator over the charges for transfers."""
         return map(_transfer_charge, self.transfers)
 
+    def usd_by_job(self, since_seconds: float, now_seconds: float) -> dict[str, Decimal]:
+        """Return what each job pays for the seconds from `since_seconds` to `now_seconds`.
+
+        Sums over adjacent spans equal those of `charges` to the last digit.
+        """
+        usd: dict[str, Decimal] = defaultdict(Decimal)
+        held_seconds = 0.0
+        billed_seconds = 0
+        for stretch in self.stretches:
+            held_seconds += stretch.held_seconds(now_seconds)
+            total_seconds = _started_seconds(held_seconds)
+            if stretch is self.stretches[-1]:
+                total_seconds = max(total_seconds, stretch.minimum_billed_seconds)
+            opening, seconds = stretch.opening, total_seconds - billed_seconds
+            before = _started_seconds(max(since_seconds - opening.at_seconds, 0.0))
+            usd[opening.job] += _usd_between(opening.usd_per_hour, min(before, seconds), seconds)
+            billed_seconds = total_seconds
+        for line in self.transfers:
+            if line.at_seconds >= since_seconds:
+                usd[line.job] += _transfer_usd(line)
+        return usd
+
     def usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
         """Return the hourly price at `now_seconds`; 0 once the instance is closed.
 
@@ -139,8 +162,12 @@ class Bill:
 
 def _transfer_charge(line: LedgerEntry) -> Charge:
     day = datetime.fromtimestamp(line.at_seconds, UTC).date()
-    usd = line.usd.quantize(QUANTUM_USD, rounding=ROUND_HALF_EVEN)
+    usd = _transfer_usd(line)
     return Charge(line.instance, line.job, line.offer, day, 0, usd, transfer_usd=usd)
+
+
+def _transfer_usd(line: LedgerEntry) -> Decimal:
+    return line.usd.quantize(QUANTUM_USD, rounding=ROUND_HALF_EVEN)
 
 
 def _by_day(opening: LedgerEntry, seconds: int) -> Iterator[Charge]:

@@ -29,6 +29,7 @@ from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
@@ -47,6 +48,7 @@ from autoscaler.service.routes.bodies import (
     change_text,
     json_response,
 )
+from autoscaler.service.routes.budgets import budgets_router
 from autoscaler.service.routes.costs import costs_router
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.job_lists import job_lists_router
@@ -113,6 +115,7 @@ class ServiceDependencies:
     bundles: Bundles
     logs: Logs
     results: Results
+    budgets: SharedBudgets
     fixed_sizes: Callable[[str], tuple[FixedSize, ...]]
     what_if: Callable[[JobSpec], WhatIf]
     outlooks: Outlooks
@@ -145,6 +148,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))
     app.include_router(_programs(dependencies))
+    app.include_router(budgets_router(dependencies.budgets))
     app.include_router(
         people_router(authentication, Repeats(dependencies.store, dependencies.clock))
     )

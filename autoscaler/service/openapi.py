@@ -43,6 +43,7 @@ TAGS: Final[Mapping[str, str]] = {
     "bundles": "Packed working directories of jobs.",
     "fleet": "Offers, instances and costs, and switches of the whole fleet.",
     "programs": "Stored measurements of programs.",
+    "budgets": "Budgets that people, teams, studies and the fleet share.",
     "people": "People, their tokens and links.",
     "audit": "Changes by people, and launches.",
     "studies": "Studies, and messages between their drivers and trials.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from autoscaler.domain.access import Owner
+from autoscaler.domain.budget import Budget
 from autoscaler.domain.job import InstanceBounds, ParallelismSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.simulator.agents import Equipment
@@ -37,6 +39,9 @@ class Scenario:
         study: study whose driver submits trials; None: none.
         save_seconds: time between two checkpoints of restartable jobs; None: jobs have sessions.
         parallelism: distribution of a step of every job over its devices.
+        owners: job name -> owner; jobs without one belong to the default owner.
+        budgets: shared budgets.
+        ends_seconds: end of the simulation, also of jobs that have not finished; None: their end.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -56,3 +61,6 @@ class Scenario:
     study: SimulatedStudy | None = None
     parallelism: ParallelismSpec = field(default_factory=ParallelismSpec)
     save_seconds: float | None = None
+    owners: Mapping[str, Owner] = field(default_factory=dict)
+    budgets: tuple[Budget, ...] = ()
+    ends_seconds: float | None = None

@@ -155,9 +155,11 @@ class Simulation:
             fleet_usd_per_hour=scenario.fleet_usd_per_hour,
         )
         self._controller = assemble(parts, settings)
+        for budget in scenario.budgets:
+            store.budgets.put(budget)
 
     def run(self) -> SimulationRun:
-        """Run until all jobs have ended and all instances are released.
+        """Run to the scenario's end, or until all jobs have ended and all instances are released.
 
         Raises:
             Stuck: some job got nothing for a day.
@@ -182,6 +184,9 @@ class Simulation:
         )
 
     def _has_more_to_do(self) -> bool:
+        ends_seconds = self._scenario.ends_seconds
+        if ends_seconds is not None and self._clock.now() >= ends_seconds:
+            return False
         is_waiting = not all(submitter.is_done for submitter in self._submitters)
         return is_waiting or bool(self._trainings or self._store.instances.alive())
 
@@ -196,6 +201,7 @@ class Simulation:
             moments.extend(self._first_reports(now_seconds))
         if self._trainings or self._store.instances.alive():
             moments.append((now_seconds // interval + 1) * interval)
+        moments.append(self._scenario.ends_seconds)
         soonest = min(moment for moment in moments if moment is not None)
         ends = (training.completes_before(soonest) for training in self._trainings.values())
         return max(min((end for end in ends if end is not None), default=soonest), now_seconds)
@@ -302,6 +308,8 @@ class Simulation:
             self._last_change_seconds = self._clock.now()
         idle_seconds = self._clock.now() - self._last_change_seconds
         if not self._trainings or idle_seconds < _GIVE_UP_SECONDS:
+            return
+        if self._scenario.ends_seconds is not None:  # jobs may wait for the next month
             return
         if self._driver is not None and self._driver.may_give_up:
             self._driver.give_up(self._last_change_seconds)

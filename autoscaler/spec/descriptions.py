@@ -63,6 +63,8 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "max_of": "Most instances by offer or instance type.",
             "gpu": "GPUs by name, and number on an instance: H100, H100:8, a100-80.",
             "gpu_memory": "Least memory of each GPU, as 80GB.",
+            "max_usd_per_hour": "Highest price of all instances together, $/h.",
+            "max_instance_usd_per_hour": "Highest price of each instance, $/h.",
         },
         "ParallelismForm": {
             "pipeline": "Stages of a pipeline, each on its own device.",

@@ -42,7 +42,7 @@ from autoscaler.spec.bundle import DEFAULT_MAXIMUM_BYTES
 from autoscaler.spec.forms import Form, as_value_error, obeys, one_or_many, short_for
 from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import ObjectiveForm, ShortObjective
-from autoscaler.spec.quantities import Duration, parse_priority
+from autoscaler.spec.quantities import Duration, Money, parse_priority
 from autoscaler.spec.restart_form import JobKind, RestartForm, restart_problem
 
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
@@ -210,6 +210,8 @@ class InstancesForm(Form):
     max_of: dict[Text, InstanceCount] = Field(default_factory=dict)
     gpu: Annotated[tuple[Text, ...], one_or_many(Text), Field(min_length=1)] | None = None
     gpu_memory: ByteSize | None = None
+    max_usd_per_hour: Money | None = None
+    max_instance_usd_per_hour: Money | None = None
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -225,7 +227,11 @@ class InstancesForm(Form):
             raise ValueError(f"gpu_memory: {self.gpu_memory} bytes: write it with a unit, as 80GB")
         has_gpus = self.gpu is not None or self.gpu_memory is not None
         gpus = parse_gpus(self.gpu or (), self.gpu_memory or 0) if has_gpus else None
-        return InstanceBounds(self.min, maximum, self.offers, self.spot, maxima, gpus)
+        return InstanceBounds(
+            *(self.min, maximum, self.offers, self.spot, maxima, gpus),
+            max_usd_per_hour=self.max_usd_per_hour,
+            max_instance_usd_per_hour=self.max_instance_usd_per_hour,
+        )
 
 
 class SecretForm(Form):

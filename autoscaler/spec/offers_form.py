@@ -14,12 +14,10 @@ from autoscaler.market.prices import Discount
 from autoscaler.spec.forms import Form, one_or_many, short_for, text_like
 from autoscaler.spec.job_form import Count, Text
 from autoscaler.spec.quantities import (
-    Amount,
     Duration,
     MomentText,
-    MoneyText,
+    Money,
     parse_moment,
-    parse_money,
 )
 
 _BYTES_PER_UNIT: Final = {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}
@@ -56,12 +54,6 @@ _BandwidthText = text_like(
     rf"^\s*{_BANDWIDTH.pattern}\s*$".replace(r"\d", "[0-9]"), "25Gbit/s", "3GB/s"
 )
 _DateText = text_like("^[0-9]{4}-?[0-9]{2}-?[0-9]{2}", "2026-07-20")
-Money = Annotated[
-    Decimal,
-    BeforeValidator(
-        lambda value: parse_money(str(value)), json_schema_input_type=Amount | MoneyText
-    ),
-]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bandwidth = Annotated[
     float, BeforeValidator(_parse_bandwidth, json_schema_input_type=_BandwidthText)

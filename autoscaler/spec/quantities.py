@@ -73,6 +73,15 @@ def parse_money(text: str) -> Decimal:
     return Decimal(match[1])
 
 
+# Amount of US dollars in a file.
+Money = Annotated[
+    Decimal,
+    BeforeValidator(
+        lambda value: parse_money(str(value)), json_schema_input_type=Amount | MoneyText
+    ),
+]
+
+
 def parse_priority(text: str) -> float:
     """Parse a priority: a word of `PRIORITIES`, or a number from 0.01 to 100.
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from autoscaler.domain.errors import StoreError
 from autoscaler.store.sql.answers import SqlAnswers
 from autoscaler.store.sql.audit import SqlAudit
+from autoscaler.store.sql.budgets import SqlBudgets
 from autoscaler.store.sql.capacity import SqlCapacity
 from autoscaler.store.sql.copying import copy_sqlite
 from autoscaler.store.sql.database import Database, is_sqlite, parse_url
@@ -137,6 +138,7 @@ def _store_in(database: Database, version: str) -> Store:
         tokens=SqlTokens(database),
         people=SqlPeople(database),
         owners=SqlOwners(database),
+        budgets=SqlBudgets(database),
         audit=SqlAudit(database),
         answers=SqlAnswers(database),
         notices=SqlNotices(database),

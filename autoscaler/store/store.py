@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autoscaler.store.repositories.answers import Answers
 from autoscaler.store.repositories.audit import Audit
+from autoscaler.store.repositories.budgets import StoredBudgets
 from autoscaler.store.repositories.capacity import Capacity
 from autoscaler.store.repositories.events import Events
 from autoscaler.store.repositories.instances import Instances
@@ -59,6 +60,7 @@ class Store:
     tokens: Tokens
     people: People
     owners: Owners
+    budgets: StoredBudgets
     audit: Audit
     answers: Answers
     notices: UserNotices

@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from httpcore import ConnectionInterface
 
@@ -30,6 +30,7 @@ from autoscaler.wire.access_messages import (
     PersonView,
     TokenRequest,
 )
+from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
 from autoscaler.wire.cost_messages import CounterfactualView, ReceiptView
 from autoscaler.wire.http import Http, Page
@@ -266,6 +267,20 @@ class Client:
     def forget_program(self, name: str) -> None:
         """Delete the measurements of a program. `NotFound`: there are none."""
         self._http.call("DELETE", f"/v1/programs/{name}")
+
+    def budgets(self) -> tuple[BudgetView, ...]:
+        """Return all shared budgets with their spending, sorted by scope."""
+        return self._http.get_printable(tuple[BudgetView, ...], "/v1/budgets")
+
+    def set_budget(self, scope: str, request: BudgetRequest) -> BudgetView:
+        """Set the budget of a scope. `Forbidden`: not an admin; `SpecError`: a bad value."""
+        body = encode(BudgetRequest, request)
+        path = f"/v1/budgets/{quote(scope, safe='')}"
+        return decode_printable(BudgetView, self._http.call("PUT", path, body))
+
+    def remove_budget(self, scope: str) -> None:
+        """Remove the budget of a scope. `Forbidden`; `NotFound`: there is none."""
+        self._http.call("DELETE", f"/v1/budgets/{quote(scope, safe='')}")
 
     def invite(self, person: str, request: InvitationRequest | None = None) -> Invitation:
         """Create a token for a person. `Forbidden`: not an admin; `SpecError`: bad name."""

@@ -19,7 +19,12 @@ from autoscaler.domain.spending import EntryKind
 from autoscaler.store.opening import open_store
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.store import Store
-from tests.conformance.store_access import AuditConformance, OwnersConformance, PeopleConformance
+from tests.conformance.store_access import (
+    AuditConformance,
+    BudgetsConformance,
+    OwnersConformance,
+    PeopleConformance,
+)
 from tests.conformance.store_answers import AnswersConformance
 from tests.conformance.store_database import RecordsConformance
 from tests.conformance.store_examples import NOW, add_job, end, launch, order
@@ -142,6 +147,7 @@ class StoreConformance(
     OwnersConformance,
     AuditConformance,
     NoticesConformance,
+    BudgetsConformance,
     TrialsConformance,
 ):
     """Whole contract of a store."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from autoscaler.domain.access import AccessToken, Owner, Person, Role
 from autoscaler.domain.audit import AuditEntry
+from autoscaler.domain.budget import Budget, BudgetScope, ScopeKind
 from autoscaler.domain.errors import NotFound
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
-from tests.conformance.store_examples import NOW
+from tests.conformance.store_examples import NOW, add_job, end, launch
 
 ADA = Person("ada", Role.SUBMITTER, "nlp")
 LAPTOP = AccessToken("ada", "laptop", NOW, "owner", NOW + 60, Role.VIEWER, is_service=True)
@@ -119,3 +121,31 @@ class AuditConformance:
         assert store.audit.has("launch", "digits-0-1")
         assert not store.audit.has("launch", "digits-0-2")
         assert not store.audit.has("stop job", "digits-0-1")
+
+
+class BudgetsConformance:
+    def test_a_scope_has_one_budget(self, store: Store) -> None:
+        assert store.budgets.all() == ()
+        nlp, ada = BudgetScope(ScopeKind.TEAM, "nlp"), BudgetScope(ScopeKind.PERSON, "ada")
+        first = Budget(nlp, Decimal("500.10"), None, Decimal(20), "Europe/Berlin")
+        fleet = Budget(BudgetScope(ScopeKind.FLEET), total_usd=Decimal("9000"))
+        assert store.budgets.put(first) is None
+        assert store.budgets.put(fleet) is None
+        later = Budget(nlp, Decimal("600"))
+        assert store.budgets.put(later) == first
+        assert store.budgets.put(Budget(ada, hourly_usd=Decimal("3"))) is None
+        assert store.budgets.all() == (fleet, Budget(ada, hourly_usd=Decimal("3")), later)
+        assert store.budgets.remove(nlp) == later
+        assert store.budgets.remove(nlp) is None
+        assert [budget.scope for budget in store.budgets.all()] == [fleet.scope, ada]
+
+    def test_only_new_lines_of_the_ledger_are_read(self, store: Store) -> None:
+        assert store.ledger.after(0) == ((), 0)
+        add_job(store)
+        held = launch(store)
+        lines, number = store.ledger.after(0)
+        assert lines == store.ledger.entries() != ()
+        assert store.ledger.after(number) == ((), number)
+        end(store, held.id)
+        later, last = store.ledger.after(number)
+        assert lines + later == store.ledger.entries() and last > number

@@ -23,6 +23,8 @@ FIRST_CODES = {
     "can't be planned",
     "first start",
     "holds unknown",
+    "slowed by a shared budget",
+    "a shared budget is used up",
     "least cost",
     "nothing allowed",
     "outbid",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -80,6 +81,37 @@ def test_what_was_sent_is_told_apart_to_the_last_digit(
         assert ledger.spent(job, now_seconds) == own
     assert ledger.rate_usd_per_hour(now_seconds) == without.rate_usd_per_hour(now_seconds)
     assert ledger.paid_already() == without.paid_already()
+
+
+@given(lines=bills(), since_seconds=TIMES, now_seconds=TIMES)
+def test_costs_since_a_time_and_before_it_add_up_to_the_total(
+    lines: list[LedgerEntry], since_seconds: float, now_seconds: float
+) -> None:
+    ledger = Ledger(lines)
+    every: dict[str, Decimal] = {}
+    for bill in ledger.bills:
+        for job, usd in bill.usd_by_job(float("-inf"), now_seconds).items():
+            every[job] = every.get(job, Decimal(0)) + usd
+    assert {job: usd for job, usd in every.items() if usd} == {
+        job: usd for job, usd in ledger.by_job(now_seconds).items() if usd
+    }
+    for bill in ledger.bills:
+        since = sum(bill.usd_by_job(since_seconds, now_seconds).values())
+        assert 0 <= since <= sum(bill.usd_by_job(float("-inf"), now_seconds).values())
+
+
+@given(lines=bills(), day=st.integers(0, 5))
+def test_costs_since_midnight_are_those_of_the_days_after(
+    lines: list[LedgerEntry], day: int
+) -> None:
+    ledger, now_seconds = Ledger(lines), 6 * DAY
+    midnight = day * DAY
+    since = sum(
+        (sum(bill.usd_by_job(midnight, now_seconds).values()) for bill in ledger.bills), Decimal(0)
+    )
+    days = ledger.by_day(now_seconds)
+    begin = datetime.fromtimestamp(midnight, UTC).date()
+    assert since == sum((usd for at, usd in days.items() if at >= begin), Decimal(0))
 
 
 @given(lines=bills(), now_seconds=TIMES, later_seconds=TIMES)

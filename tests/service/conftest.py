@@ -33,6 +33,7 @@ from autoscaler.service.files.uploads import Bundles, TrialFiles
 from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
@@ -205,6 +206,9 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
             else StoredLogs(logs, api.storage.jobs, store.jobs.get, clock)
         ),
         results=results,
+        budgets=SharedBudgets(
+            *(store, world.controller.budget_standings, lambda: status.budget_plans, wake, clock)
+        ),
         fixed_sizes=lambda job: (),
         what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
         outlooks=Outlooks(store, status, 60.0, clock),

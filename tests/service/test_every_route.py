@@ -129,6 +129,12 @@ BODIES |= {
     },
 }
 BODIES |= {
+    "PUT /v1/budgets/{scope}": {
+        "month_usd": "500",
+        "total_usd": "9000",
+        "hourly_usd": "20",
+        "zone": "Europe/Berlin",
+    },
     "POST /v1/logins": {"host": "laptop"},
     "POST /v1/logins/token": {"device_code": "x"},
 }
@@ -246,7 +252,7 @@ def test_every_route_that_takes_json_has_a_good_body_above(
     for route in ROUTES:
         headers = {"Authorization": f"Bearer {tokens[route.is_of_nodes]}"}
         address = home[0].url + route.address("job")
-        if route.method in ("POST", "PATCH"):
+        if route.method in ("POST", "PUT", "PATCH"):
             reply = httpx.request(route.method, address, headers=headers, content=b"{")
             if "the body is not JSON" in reply.text:
                 taken.add(f"{route.method} {route.path}")

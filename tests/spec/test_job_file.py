@@ -72,7 +72,9 @@ def test_the_full_example_of_the_reference() -> None:
         parallelism=ParallelismSpec(near_instances=8),
         model=ModelSpec(1.2e6, OptimizerKind.ADAMW, Precision.FP32, 2e6),
         instances=InstanceBounds(
-            1, 4, ("local-small", "local-large"), spot=True, maxima=(("local-large", 2),)
+            *(1, 4, ("local-small", "local-large"), True, (("local-large", 2),)),
+            max_usd_per_hour=Decimal(12),
+            max_instance_usd_per_hour=Decimal(4),
         ),
         objective=Objective(deadline_seconds=NOW_SECONDS + 14_400, budget_usd=Decimal(20)),
         checkpoint=CheckpointSpec("checkpoints", interval_seconds=300.0, keep=2),
@@ -107,6 +109,7 @@ def test_the_full_example_has_every_key() -> None:
         ("instances: {max: 3, spot: false}", InstanceBounds(1, 3, spot=False)),
         ("instances: {offers: local-small}", InstanceBounds(offers=("local-small",))),
         ("instances: null", InstanceBounds()),
+        ("instances: {max_usd_per_hour: $2.5}", InstanceBounds(max_usd_per_hour=Decimal("2.5"))),
     ],
 )
 def test_forms_of_instances(lines: str, bounds: InstanceBounds) -> None:
@@ -277,6 +280,12 @@ REFUSED = [
         "instances: {gpu: H1000}",
         "instances",
         'unknown kind of device "h1000": did you mean "h100"',
+    ),
+    ("instances: {max_usd_per_hour: 0}", "instances.max_usd_per_hour", "not an amount above $0"),
+    (
+        "instances: {max_instance_usd_per_hour: cheap}",
+        "instances.max_instance_usd_per_hour",
+        "not an amount above $0",
     ),
     ("instances: {gpu: 'H100:0'}", "instances", "write NAME or NAME:NUMBER, such as H100:8"),
     ("instances: {gpu: []}", "instances.gpu", "is empty"),

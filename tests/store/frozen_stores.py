@@ -18,6 +18,7 @@ from typing import Final
 from autoscaler.domain.access import AccessToken, Owner, Person, Role
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.audit import AuditEntry
+from autoscaler.domain.budget import Budget, BudgetScope, ScopeKind
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.notice import NoticeKey, NoticeKind, UserNotice
@@ -58,6 +59,7 @@ AUDIT: Final = AuditEntry(NOW, "ada", "invitation", "operator", "stop job", "tex
 NOTICE: Final = UserNotice(NoticeKey(NoticeKind.FAILED, "text"), NOW + 100, "text failed", "text")
 TIME: Final = TimeCount(NOW + 5, TimeUse(10.0, 2.0), CostCategory.USEFUL)
 STUDY: Final = "sweep"
+BUDGET: Final = Budget(BudgetScope(ScopeKind.TEAM, "nlp"), Decimal("500"), zone="Europe/Berlin")
 TERMS: Final = StudyTerms(objective=Objective(budget_usd=Decimal("12.50")), to_begin=3)
 
 
@@ -81,6 +83,7 @@ def fill(store: Store) -> None:
     store.tokens.put_node(NODE_HASH, NodeToken("digits-0-1", NOW, NOW + 4200))
     store.audit.add(AUDIT)
     store.notices.add(NOTICE, ["ops"])
+    store.budgets.put(BUDGET)
 
 
 def _add_training_job(store: Store) -> None:

@@ -61,6 +61,7 @@ ADDED_COLUMNS = {
 
 # Statements that undo other changes of a version.
 UNDONE = {
+    "0020": ("DROP TABLE budgets",),
     "0018": ("DROP TABLE time_uses", "DROP TABLE time_days", "DROP TABLE lost_work"),
     "0019": ("DROP TABLE kept_answers",),
     "0017": ("DROP TABLE deliveries", "DROP TABLE notices"),

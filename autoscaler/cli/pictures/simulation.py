@@ -29,6 +29,7 @@ GROUND_WORDS = {
     "nothing allowed": "no allowed offer",
     "outbid": "other jobs gain more",
     "stages": "deadline or budget",
+    "slowed by a shared budget": "slowed by a budget",
     "stops": "budget spent",
     "under way": "resize in progress",
     "unmeasured": "speed not measured",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from difflib import get_close_matches
 
 from autoscaler.domain.errors import SpecError
@@ -11,7 +12,7 @@ from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import parse_objective_text
-from autoscaler.spec.quantities import parse_priority
+from autoscaler.spec.quantities import parse_money, parse_priority
 from autoscaler.wire.messages import Change
 
 _FALSE, _TRUE = ("false", "no", "off", "0"), ("true", "yes", "on", "1")
@@ -53,7 +54,8 @@ def bounds_text(bounds: InstanceBounds) -> str:
     names = (*(bounds.offers or ()), *map(str, bounds.gpus or ()))
     of_text = f" of {', '.join(names)}" if names else ""
     spot_text = "" if bounds.spot else " on demand"
-    return f"{bounds.minimum} to {bounds.maximum} instances{of_text}{spot_text}"
+    ceiling_text = f", at most {bounds.ceiling_text}" if bounds.has_ceiling else ""
+    return f"{bounds.minimum} to {bounds.maximum} instances{of_text}{spot_text}{ceiling_text}"
 
 
 def _key_hint(key: str) -> str:
@@ -109,10 +111,28 @@ def _with_spot(bounds: InstanceBounds, value: str) -> InstanceBounds:
     return replace(bounds, spot=value.lower() in _TRUE)
 
 
+def _parse_ceiling(key: str, value: str) -> Decimal | None:
+    try:
+        return None if value in ("", "none") else parse_money(value)
+    except ValueError as error:
+        raise SpecError(f"{error}, or none", f"set {key}") from error
+
+
+def _with_ceiling(bounds: InstanceBounds, value: str) -> InstanceBounds:
+    return replace(bounds, max_usd_per_hour=_parse_ceiling("max_usd_per_hour", value))
+
+
+def _with_instance_ceiling(bounds: InstanceBounds, value: str) -> InstanceBounds:
+    ceiling = _parse_ceiling("max_instance_usd_per_hour", value)
+    return replace(bounds, max_instance_usd_per_hour=ceiling)
+
+
 _BOUND_SETTERS: Mapping[str, Callable[[InstanceBounds, str], InstanceBounds]] = {
     "min": _with_minimum,
     "max": _with_maximum,
     "offers": _with_offers,
     "gpu": _with_gpus,
     "spot": _with_spot,
+    "max_usd_per_hour": _with_ceiling,
+    "max_instance_usd_per_hour": _with_instance_ceiling,
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
+from autoscaler.controller.budgets.accounts import BudgetAccounts
 from autoscaler.controller.budgets.leave_limits import last_saves_usd, usual_seconds
 from autoscaler.controller.budgets.spending import Spending, cost_usd
 from autoscaler.controller.errors import ErrorRecord
@@ -76,10 +77,17 @@ class Budgets:
     Guards hold for one moment: make a new one for each check.
     """
 
-    def __init__(self, store: Store, spending: Spending, fleet_usd: Decimal | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spending: Spending,
+        fleet_usd: Decimal | None,
+        accounts: BudgetAccounts,
+    ) -> None:
         self._store = store
         self.spending = spending
         self._fleet_usd = fleet_usd
+        self.accounts = accounts
 
     def of_job(self, job: JobRecord, held: Sequence[HeldInstance]) -> BudgetGuard:
         """Return the guard of one job; without instances it spends nothing and needs no guard."""
@@ -207,6 +215,19 @@ class LaunchGate:
             jobs, instances = self._store.jobs.alive(), self._store.instances.alive()
             if self._budgets.of_fleet(jobs, instances).is_used_up(now_seconds):
                 return "the fleet budget is used up"
+        return self._shared_obstacle(job, now_seconds)
+
+    def _shared_obstacle(self, job: JobRecord, now_seconds: float) -> str | None:
+        """Return why a budget that the job shares has no room for the instance; None if it has."""
+        jobs, instances = self._store.jobs.alive(), self._store.instances.alive()
+        for standing in self._budgets.accounts.standings(jobs, instances, now_seconds):
+            budget = standing.budget
+            if not budget.scope.covers(job.spec.owner, job.spec.study):
+                continue
+            if standing.used_up is not None:
+                return f"the budget of {budget.scope.words} is used up"
+            if budget.hourly_usd is not None and standing.usd_per_hour > budget.hourly_usd:
+                return f"{budget.scope.words} may hold at most ${budget.hourly_usd}/h"
         return None
 
     def _is_study_used_up(self, study: str, now_seconds: float) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autoscaler.controller.budgets.accounts import BudgetAccounts
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.clock_jumps import awaits_retry
 from autoscaler.controller.errors import error_text
@@ -81,6 +82,7 @@ class Snapshots:
         settings: ControllerSettings,
         studies: StudySnapshots,
         spending: Spending,
+        accounts: BudgetAccounts,
         truth: Callable[[str], GroundTruth | None] = lambda job: None,
     ) -> None:
         self._store = store
@@ -91,6 +93,7 @@ class Snapshots:
         self._estimator = MarketEstimator(store)
         self._studies = studies
         self._spending = spending
+        self._accounts = accounts
         self._causes = Causes(store)
         self._replan_seconds = settings.replan_seconds
         self._truth = truth
@@ -151,6 +154,7 @@ class Snapshots:
             replan_seconds=self._replan_seconds,
             lives=self._estimator.lives(offers),
             studies=studies,
+            budgets=tuple(standing.state(now_seconds) for standing in self._accounts.latest),
         )
         return replace(snapshot, undisturbed=self._causes.undisturbed(snapshot, alive))
 
@@ -186,7 +190,9 @@ class Snapshots:
         models = self._models.of(job, step_times, usable, now_seconds)
         self._programs.learn(job, step_times, now_seconds)
         self._alarms.check(job, step_times.own, models, instances, now_seconds)
-        fingerprint = standing(job, instances, models, now_seconds), common_inputs.weights[job.id]
+        budgets = self._accounts.scopes(job)
+        known = standing(job, instances, models, now_seconds)
+        fingerprint = known, common_inputs.weights[job.id], budgets
         before = self._taken.get(job.id)
         if not common_inputs.anew and before is not None and before[0] == fingerprint:
             return before[1]
@@ -197,6 +203,7 @@ class Snapshots:
         snapshot = replace(
             snapshot,
             weight=common_inputs.weights[job.id],
+            budgets=budgets,
             switching=replace(snapshot.switching, fill_seconds=queue_seconds),
             held_reclaims_per_hour=self._estimator.reclaims_per_hour(
                 group_of(snapshot.held, instances), now_seconds

@@ -27,6 +27,7 @@ def replan_triggers(snapshot: Snapshot) -> tuple[object, ...]:
             IdentityKey(job.models),
             job.noise is None,
             job.remaining_examples is None,
+            job.budgets,
         )
         for job in snapshot.jobs
     )
@@ -46,7 +47,8 @@ def replan_triggers(snapshot: Snapshot) -> tuple[object, ...]:
         )
         for study in snapshot.studies
     )
-    return (snapshot.offers, snapshot.limits, snapshot.unavailable, jobs, studies)
+    used_up = tuple(budget.scope for budget in snapshot.budgets if budget.used_up)
+    return (snapshot.offers, snapshot.limits, snapshot.unavailable, jobs, studies, used_up)
 
 
 def standing(

@@ -24,7 +24,7 @@ from autoscaler.economics.choice.stages import (
 from autoscaler.economics.choice.switching import SwitchContext
 from autoscaler.economics.pricing.objectives import (
     PriceRange,
-    value_of_time,
+    value_of_time_of,
     value_of_time_when_late,
 )
 from autoscaler.economics.pricing.price import hull, value_of_time_between
@@ -100,8 +100,7 @@ def requirement(
     gets the cheapest allocation that keeps it. For that allocation the job bids its highest value
     of time, because time lost by waiting can't be bought back.
     """
-    objective = job.objective
-    usual = Requirement(value_of_time(objective, prices))
+    usual = Requirement(value_of_time_of(job, prices))
     ends = remaining_constraints(job, supply)
     if ends.usd is not None and ends.usd < _least_usd_to_go_on(job, supply):
         return replace(usual, stop=_budget_spent(job))
@@ -275,7 +274,7 @@ def _without_deadline(
             outlook=replace(outlook, needed_usd=needed_usd),
         )
     return Requirement(
-        value_of_time_when_late(job.objective, prices),
+        value_of_time_when_late(job.objective, prices) / job.dollar_weight,
         note=f"{reason}, now {after.value}",
         outlook=outlook,
     )

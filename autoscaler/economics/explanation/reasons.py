@@ -327,6 +327,8 @@ def _describe_why_nothing(facts: Facts, around: LimitUsage) -> str:
     permitted = [supply.offers[index] for index in supply.permitted(job.instances)]
     if not permitted:
         unfit_text = "; ".join(map(str, job.unfit))
+        if job.instances.has_ceiling:
+            return f"no offer costs at most {job.instances.ceiling_text} now"
         return f"no offer can hold it: {unfit_text}" if job.unfit else _NO_OFFER_TEXT
     kinds = {offer.device_kind for offer in permitted}
     if not kinds & set(job.models):

@@ -34,7 +34,7 @@ from autoscaler.economics.choice.switching import (
 )
 from autoscaler.economics.fleets.shortlist_cache import cached_shortlists, store_shortlists
 from autoscaler.economics.fleets.shortlists import CandidateTable
-from autoscaler.economics.pricing.objectives import price_range, value_of_time
+from autoscaler.economics.pricing.objectives import price_range, value_of_time_of
 from autoscaler.economics.pricing.standby import standby_of
 from autoscaler.economics.pricing.starts import billed_starts_of_jobs, fills_of_jobs
 from autoscaler.economics.supply.supply import BoolArray, IntArray, MarketTerms, Supply, fits
@@ -92,7 +92,7 @@ def _fleets_of_cohort(
     jobs: Sequence[JobSnapshot], supply: Supply, room: FloatArray, most_times: float
 ) -> Iterator[Fleet]:
     prices = price_range(jobs[0], supply, most_times)
-    value = np.array([value_of_time(job.objective, prices) for job in jobs])
+    value = np.array([value_of_time_of(job, prices) for job in jobs])
     lowest_bids = np.array([prices.least(job.waited_seconds) for job in jobs])
     bids = np.maximum(value, lowest_bids)
     ages = [supply.as_of_seconds(job) - job.submitted_seconds for job in jobs]

@@ -99,6 +99,14 @@ def value_of_time(objective: Objective, prices: PriceRange) -> float:
     return max(_preferred(objective, prices), lowest_value)
 
 
+def value_of_time_of(job: JobSnapshot, prices: PriceRange) -> float:
+    """Return the value of time of a job's preference, $ per second.
+
+    Where each dollar counts more than one because of a shared budget, time is worth as much less.
+    """
+    return value_of_time(job.objective, prices) / job.dollar_weight
+
+
 def _preferred(objective: Objective, prices: PriceRange) -> float:
     match objective.preference:
         case Preference.BALANCED:

@@ -53,7 +53,7 @@ class StudyConstraints:
 
 
 def study_constraints(
-    study: StudySnapshot, now_seconds: float, prices: PriceRange
+    study: StudySnapshot, now_seconds: float, prices: PriceRange, dollar_weight: float = 1.0
 ) -> StudyConstraints:
     """Return the constraints of a study; values of time are those of docs/economics.md.
 
@@ -64,6 +64,7 @@ def study_constraints(
         study: the study.
         now_seconds: since the Unix epoch.
         prices: of the allocations that one trial may hold.
+        dollar_weight: how much each dollar counts; time is worth as much less.
     """
     objective = study.terms.objective
     seconds = left = note = None
@@ -82,7 +83,7 @@ def study_constraints(
     return StudyConstraints(
         deadline_seconds=seconds,
         budget_usd=left,
-        usd_per_second=worth,
+        usd_per_second=worth / dollar_weight,
         highest_usd_per_second=prices.most,
         confidence=objective.confidence,
         note=note,

@@ -103,7 +103,7 @@ def _in_whole_gangs(job: JobSnapshot, supply: Supply, sizes: Sizes, most: IntArr
 def _most_instances(job: JobSnapshot, supply: Supply, offer: IntArray) -> IntArray:
     """Return the largest number of instances of each offer if the job were alone."""
     largest = np.full(len(offer), job.instances.maximum, dtype=np.float64)
-    if job.instances.maxima:
+    if job.instances.maxima or job.instances.has_ceiling:
         largest[:] = [job.instances.most_of(supply.offers[index]) for index in offer.tolist()]
     for position, index in enumerate(offer.tolist()):
         if supply.offers[index].id in supply.unavailable:

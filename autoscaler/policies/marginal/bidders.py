@@ -65,8 +65,9 @@ class Bidders:
 
     @property
     def weights(self) -> FloatArray:
-        """Weight of each job, (J,)."""
-        return np.array([job.weight for job in self.jobs], dtype=np.float64)
+        """Weight of each job's surplus, (J,): a job whose dollars count more values all higher."""
+        weights = [job.weight * job.dollar_weight for job in self.jobs]
+        return np.array(weights, dtype=np.float64)
 
     def uses_of(self, columns: IntArray) -> FloatArray:
         """Return the use of each limit by one candidate of each job, (R, J)."""

@@ -137,7 +137,7 @@ def plan_fleet(
     equal jobs the one submitted first comes first.
     """
     jobs = sorted(jobs, key=lambda job: (job.submitted_seconds, job.id))
-    groups, idle = _priced(jobs, supply, parameters.most_times_dearest)
+    groups, idle = priced_jobs(jobs, supply, parameters.most_times_dearest)
     kept = {
         choice.job.id: choice.job.held
         for choice in idle
@@ -154,7 +154,7 @@ def plan_fleet(
     return FleetPlan(groups, idle, _targets(groups, given, idle, kept), worths, division)
 
 
-def _priced(
+def priced_jobs(
     jobs: Sequence[JobSnapshot], supply: Supply, most_times: float
 ) -> tuple[list[Bidders], list[Demand]]:
     """Return the jobs that may hold a candidate, in groups, and the choices of all others."""

@@ -19,6 +19,7 @@ from autoscaler.economics.explanation.reasons import Contest, LimitUsage, action
 from autoscaler.economics.supply.caches import PlanningCache, PlanningCaches
 from autoscaler.economics.supply.supply import SECONDS_PER_HOUR, Supply, supply_of
 from autoscaler.goodput.throughput import FloatArray
+from autoscaler.policies.marginal.budgets import steering
 from autoscaler.policies.marginal.fleet import FleetPlan, MarginalParameters, plan_fleet
 from autoscaler.policies.marginal.rivals import Contests
 from autoscaler.policies.marginal.studies import (
@@ -58,10 +59,13 @@ class MarginalPolicy:
             return plan_pool(snapshot)
         with self._caches.lent() as cache:
             supply = self._supply_of(snapshot, cache)
+            steered = steering(snapshot, supply, self._parameters)
+            snapshot = replace(snapshot, jobs=steered.jobs)
             works = studies_of(snapshot, supply)
             if works:
-                return self._plan_studies_and_jobs(snapshot, works, supply)
-            return self._plan_jobs(sorted(snapshot.jobs, key=lambda job: job.id), supply)
+                return steered.applied(self._plan_studies_and_jobs(snapshot, works, supply))
+            jobs = sorted(snapshot.jobs, key=lambda job: job.id)
+            return steered.applied(self._plan_jobs(jobs, supply))
 
     def _supply_of(self, snapshot: Snapshot, cache: PlanningCache) -> Supply:
         """Return the supply of a snapshot, to be planned with this cache."""

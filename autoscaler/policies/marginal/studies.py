@@ -96,7 +96,9 @@ def plan_study(
         state = replace(state, supply=replace(state.supply, limits=limits))
     state = _within_limits(state)
     prices = price_range(work.jobs[0], supply, most_times)
-    constraints = study_constraints(work.study, supply.now_seconds, prices)
+    constraints = study_constraints(
+        work.study, supply.now_seconds, prices, work.jobs[0].dollar_weight
+    )
     planned = plan_synchronous if work.study.terms.synchronous else plan_asynchronous
     plan = planned(state, constraints).with_note(constraints.note)
     ground = _infeasible_reason(state, constraints, plan) or ReasonCode.STUDY

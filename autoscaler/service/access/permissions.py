@@ -65,6 +65,8 @@ class AccessAction(StrEnum):
     OPEN_BROWSER = "open browser"
     READ_NOTIFICATIONS = "read notifications"
     TEST_NOTIFICATIONS = "test notifications"
+    SET_BUDGET = "set budget"
+    REMOVE_BUDGET = "remove budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ RULES: Final[dict[AccessAction, Rule]] = {
     AccessAction.OPEN_BROWSER: Rule(Role.VIEWER, is_for_services=False),
     AccessAction.READ_NOTIFICATIONS: Rule(Role.OPERATOR),
     AccessAction.TEST_NOTIFICATIONS: Rule(Role.OPERATOR),
+    AccessAction.SET_BUDGET: Rule(Role.ADMIN),
+    AccessAction.REMOVE_BUDGET: Rule(Role.ADMIN),
 }
 
 

@@ -462,6 +462,16 @@ def _nothing_allowed(bounds: InstanceBounds, offers: Sequence[Offer]) -> SpecErr
     """Return the error of bounds that permit none of the offers."""
     if (missing := missing_gpus(bounds, offers)) is not None:
         return SpecError(missing, "instances.gpu")
+    any_price = replace(bounds, max_usd_per_hour=None, max_instance_usd_per_hour=None)
+    dearer = allowed_offers(any_price, offers) if bounds.has_ceiling else ()
+    if dearer:
+        cheapest = min(offer.usd_per_hour for offer in dearer)
+        is_of_job = bounds.max_usd_per_hour is not None
+        return SpecError(
+            f"{bounds.minimum} instances of no offer cost at most {bounds.ceiling_text}: the "
+            f"cheapest costs ${cheapest}/h each; raise the ceiling",
+            "instances.max_usd_per_hour" if is_of_job else "instances.max_instance_usd_per_hour",
+        )
     return SpecError(
         "no offer is allowed: only spot offers are named, and spot is false", "instances.spot"
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from autoscaler.domain.access import OWNER, Owner
 from autoscaler.domain.goodput import BatchBounds
 from autoscaler.domain.job import BatchSpec, InstanceBounds, JobSpec
 from autoscaler.domain.report import StepObservation
@@ -61,8 +62,11 @@ class Arriving:
         self, arrival: Arrival, training: Training | RegimeTraining, now_seconds: float
     ) -> SimulatedSubmission:
         scenario = self._scenario
+        owner = scenario.owners.get(arrival.name, Owner(OWNER))
         spec = JobSpec(
             name=arrival.name,
+            person=owner.person,
+            team=owner.team,
             command=("simulated",),
             batch=self._batch(arrival, training.bounds),
             instances=self._instances(arrival),

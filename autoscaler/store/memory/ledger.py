@@ -15,6 +15,11 @@ class MemoryLedgerLines(LedgerLines):
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
+    def after(self, number: int) -> tuple[tuple[LedgerEntry, ...], int]:
+        with self._tables.lock:
+            lines = self._tables.lines
+            return tuple(lines[number:]), len(lines)
+
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         tables = self._tables
         with tables.lock:

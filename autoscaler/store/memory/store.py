@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 from autoscaler.store.memory.answers import MemoryAnswers
 from autoscaler.store.memory.audit import MemoryAudit
+from autoscaler.store.memory.budgets import MemoryBudgets
 from autoscaler.store.memory.capacity import MemoryCapacity
 from autoscaler.store.memory.events import MemoryEvents
 from autoscaler.store.memory.instances import MemoryInstances
@@ -58,6 +59,7 @@ def memory_store(inputs_kept: int = 100) -> Store:
         tokens=MemoryTokens(tables),
         people=MemoryPeople(tables),
         owners=MemoryOwners(tables),
+        budgets=MemoryBudgets(tables),
         audit=MemoryAudit(tables),
         answers=MemoryAnswers(tables),
         notices=MemoryNotices(tables),

@@ -12,6 +12,13 @@ class LedgerLines(ABC):
     """Read access to the ledger of one store, which the methods of `Instances` write."""
 
     @abstractmethod
+    def after(self, number: int) -> tuple[tuple[LedgerEntry, ...], int]:
+        """Return the lines written since a call that returned `number`, and the next number.
+
+        With 0 all lines. Lines are in order of writing.
+        """
+
+    @abstractmethod
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return all lines, or all lines of the instances that a job has ever paid for.
 

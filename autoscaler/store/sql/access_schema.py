@@ -1,11 +1,14 @@
-"""Tables of access: people, their tokens, tokens of instances, owners, the audit log."""
+"""Tables of access: people, tokens, budgets, tokens of instances, owners, the audit log."""
 
 from __future__ import annotations
+
+from decimal import Decimal
 
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from autoscaler.domain.access import Role
+from autoscaler.domain.budget import ScopeKind
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.sql.columns import word
 from autoscaler.store.sql.schema import Table
@@ -75,6 +78,19 @@ class OwnerRow(Table):
     name: Mapped[str]
     person: Mapped[str]
     team: Mapped[str | None]
+
+
+class BudgetRow(Table):
+    """A budget. The fleet has an empty `name`."""
+
+    __tablename__ = "budgets"
+
+    kind: Mapped[ScopeKind] = mapped_column(word(ScopeKind), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    month_usd: Mapped[Decimal | None]
+    total_usd: Mapped[Decimal | None]
+    hourly_usd: Mapped[Decimal | None]
+    zone: Mapped[str]
 
 
 class AuditRow(Table):

@@ -22,6 +22,12 @@ class SqlLedgerLines(LedgerLines):
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def after(self, number: int) -> tuple[tuple[LedgerEntry, ...], int]:
+        with self._database.read() as session:
+            rows = session.scalars(_LINES.where(LedgerRow.id > number)).all()
+            last = rows[-1].id if rows else number
+            return tuple(row.to(LedgerEntry) for row in rows), last
+
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         if job is None:
             with self._database.read() as session:

@@ -44,6 +44,17 @@ def test_gpus_are_named_or_any() -> None:
         parse_changes(["gpu=H100:x"], BOUNDS, 0.0)
 
 
+def test_the_highest_price_is_an_amount_or_none() -> None:
+    change = parse_changes(["max_usd_per_hour=$12.5", "max_instance_usd_per_hour=4"], BOUNDS, 0.0)
+    assert change.instances is not None
+    assert change.instances.ceiling_text == "$12.5/h, $4/h an instance"
+    assert "at most $12.5/h" in bounds_text(change.instances)
+    lifted = parse_changes(["max_usd_per_hour=none"], change.instances, 0.0).instances
+    assert lifted is not None and lifted.max_usd_per_hour is None
+    with pytest.raises(SpecError, match=r"set max_usd_per_hour: .*not an amount above .*or none"):
+        parse_changes(["max_usd_per_hour=little"], BOUNDS, 0.0)
+
+
 def test_bounds_are_told_with_all_that_limits_offers() -> None:
     assert bounds_text(InstanceBounds(1, 4)) == "1 to 4 instances"
     limited = InstanceBounds(2, 4, ("a",), spot=False, gpus=(GpuKind("h100", 8),))

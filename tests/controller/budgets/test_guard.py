@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.controller.budgets.accounts import BudgetAccounts
 from autoscaler.controller.budgets.guard import BudgetGuard, Budgets
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.instance import by_job
@@ -77,7 +78,7 @@ def test_a_budget_ends_a_job_at_the_same_time_whatever_its_scope(
         launch(store, job.id, offer(usd_per_hour=str(price)))
     now_seconds = NOW + 1.0 + held_seconds
     held, jobs = store.instances.alive(), store.jobs.alive()
-    budgets = Budgets(store, Spending(store), budget_usd)
+    budgets = Budgets(store, Spending(store), budget_usd, BudgetAccounts(store, 10.0))
     guards = (
         budgets.of_job(job, held),
         budgets.of_study("s", jobs, by_job(held)),
@@ -93,7 +94,7 @@ def test_a_job_without_instances_is_not_ended_by_its_own_budget() -> None:
     store = memory_store()
     objective = Objective(budget_usd=Decimal(0))
     job = store.jobs.add(JobSpec("job", ("true",), objective=objective), NOW)
-    budgets = Budgets(store, Spending(store), Decimal(0))
+    budgets = Budgets(store, Spending(store), Decimal(0), BudgetAccounts(store, 10.0))
     budgets.of_job(job, ()).enforce(store, NOW)
     assert store.jobs.get(job.id).phase is JobPhase.PENDING
     budgets.of_fleet(store.jobs.alive(), ()).enforce(store, NOW)

@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0019');
+INSERT INTO "alembic_version" VALUES('0020');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -27,6 +27,15 @@ CREATE TABLE audit (
 	"before" TEXT NOT NULL,
 	"after" TEXT NOT NULL,
 	CONSTRAINT pk_audit PRIMARY KEY (number)
+);
+CREATE TABLE budgets (
+	kind VARCHAR(20) NOT NULL,
+	name TEXT NOT NULL,
+	month_usd TEXT,
+	total_usd TEXT,
+	hourly_usd TEXT,
+	zone TEXT NOT NULL,
+	CONSTRAINT pk_budgets PRIMARY KEY (kind, name)
 );
 CREATE TABLE decisions (
 	id INTEGER NOT NULL,

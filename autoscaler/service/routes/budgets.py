@@ -1,0 +1,49 @@
+"""Routes for shared budgets."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+
+from autoscaler.service.access.gate import Requester
+from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.budgets import SharedBudgets
+from autoscaler.service.routes.bodies import Body, JsonResponse, NoContent, json_response
+from autoscaler.service.routes.permits import Permit
+from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
+
+
+def budgets_router(budgets: SharedBudgets) -> APIRouter:
+    """Return the routes for the budgets of people, teams, studies and the fleet."""
+    router = APIRouter(prefix="/v1/budgets")
+
+    @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
+    def all_budgets() -> JsonResponse[tuple[BudgetView, ...]]:
+        """List all budgets with their spending, pace and weight of a dollar."""
+        return json_response(tuple[BudgetView, ...], budgets.views())
+
+    @router.get("/{scope}", dependencies=[Depends(Permit(AccessAction.READ))])
+    def one_budget(scope: str) -> JsonResponse[BudgetView]:
+        """Return the budget of a scope with its spending."""
+        return json_response(BudgetView, budgets.view(scope))
+
+    @router.put("/{scope}")
+    def put(
+        scope: str,
+        requester: Requester = Depends(Permit(AccessAction.SET_BUDGET)),
+        wanted: BudgetRequest = Depends(Body(BudgetRequest)),
+    ) -> JsonResponse[BudgetView]:
+        """Set the budget of a scope, in place of all its earlier limits."""
+        before, after, view = budgets.put(scope, wanted)
+        requester.record(view.scope, "" if before is None else before.text, after.text)
+        return json_response(BudgetView, view)
+
+    @router.delete("/{scope}")
+    def remove(
+        scope: str, requester: Requester = Depends(Permit(AccessAction.REMOVE_BUDGET))
+    ) -> NoContent:
+        """Remove the budget of a scope."""
+        before = budgets.remove(scope)
+        requester.record(str(before.scope), before.text)
+        return NoContent()
+
+    return router
