@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,14 +14,17 @@ from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
 
 _TAIL_BYTES: Final = 32_768
 _LONGEST: Final = 2_000
+# Prefix that an instance adds to each line where several ranks run.
+_RANK: Final = re.compile(r"\[rank (\d{1,6})\] ?")
 
 
 @dataclass(frozen=True, slots=True)
 class LogLineView:
-    """Line of an instance's log, with the time of its receipt; None if unknown."""
+    """Line of an instance's log, with its rank and the time of its receipt; None if unknown."""
 
     instance: str
     at_seconds: float | None
+    rank: int | None
     text: str
 
 
@@ -48,5 +52,12 @@ def _lines_of(part: LogPart) -> Iterator[LogLineView]:
     for seconds, piece in pieces or [(None, part.text)]:
         for text in piece.splitlines():
             if not is_first:
-                yield LogLineView(part.instance, seconds, printable(text[:_LONGEST]))
+                yield _line_of(part.instance, seconds, text)
             is_first = False
+
+
+def _line_of(instance: str, at_seconds: float | None, text: str) -> LogLineView:
+    prefix = _RANK.match(text)
+    rank = None if prefix is None else int(prefix[1])
+    shown = printable(text[0 if prefix is None else prefix.end() :][:_LONGEST])
+    return LogLineView(instance, at_seconds, rank, shown)

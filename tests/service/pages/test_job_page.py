@@ -102,12 +102,13 @@ def test_failures_stand_with_their_category(api: Api) -> None:
 def test_the_log_is_shown_to_those_who_may_read_it(api: Api) -> None:
     trains(api)
     held = api.world.store.instances.of_job("job")[0]
-    log = b"".join(b"line %d <i>\n" % number for number in range(500))
+    log = b"".join(b"[rank 1] line %d <i>\n" % number for number in range(500))
     logs = api.directory / "logs" / "job"
     logs.mkdir(parents=True)
     (logs / f"{held.id}.log").write_bytes(log)
     owner = PageVisitor(api)
     assert "line 499 &lt;i&gt;" in owner.get("/jobs/job").text
+    assert f"{held.id} rank 1 line 499 <i>" in owner.text("/jobs/job")
     whole = owner.get("/jobs/job/log").text
     assert "line 499" in whole and "line 100 " in whole and "line 99 " not in whole
     assert "line 499" not in owner.get("/jobs/job/log?instance=other").text
