@@ -81,8 +81,12 @@ class Outlooks:
         """Return the predicted finish and cost of a job."""
         return self._view(job, job.spec.objective, self._live.outlook(job))
 
-    def what_if(self, job: JobRecord, assumed: Hypothesis) -> WhatIfView:
+    def what_if(
+        self, job: JobRecord, assumed: Hypothesis, present: OutlookView | None = None
+    ) -> WhatIfView:
         """Return the outlook under a hypothetical objective, beside the present one.
+
+        `present` is the outlook of the job's own objective; None: it is predicted, too.
 
         Raises:
             Conflict: the job has ended.
@@ -97,7 +101,7 @@ class Outlooks:
             job=job.id,
             objective=objective,
             maximum=bounds.maximum,
-            present=self.outlook(job),
+            present=present or self.outlook(job),
             assumed=self._view(job, objective, prediction),
         )
 

@@ -111,8 +111,7 @@ def job_page_router(pages: Pages, sources: JobPageSources) -> APIRouter:
         job = meant(name, requester)
         outlook = sources.outlooks.outlook(job)
         assumption = assumed(sources, job, outlook, value, hours)
-        view = sources.views.job(job, sources.clock.now())
-        return pages.page(request, "job_what_if.html", requester, job=view, assumption=assumption)
+        return pages.page(request, "job_what_if.html", requester, assumption=assumption)
 
     @router.get("/jobs/{name}/log")
     def log(
@@ -268,7 +267,8 @@ def assumed(
     view, error = None, None
     try:
         hypothesis = _hypothesis(value, hours, now_seconds)
-        view = sources.outlooks.what_if(job, hypothesis) if hypothesis else None
+        if hypothesis is not None:
+            view = sources.outlooks.what_if(job, hypothesis, outlook)
     except CastorError as refusal:
         error = str(refusal)
     return Assumption(value_slider, hours_slider, value, hours, outlook, view, error)
