@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from autoscaler.domain.budget import Budget, BudgetScope, ScopeKind
 from tests.controller import world
 from tests.controller.world import World
 from tests.store.led import led_store
@@ -35,6 +37,7 @@ def statements_of_a_tick(directory: Path, template: Path, jobs: int) -> int:
     """Return the statements of a tick in which nothing changes."""
     directory.mkdir()
     deployment = World(directory, devices=2 * jobs, template=template)
+    deployment.store.budgets.put(Budget(BudgetScope(ScopeKind.FLEET), Decimal("1000")))
     for number in range(jobs):
         deployment.set_target(deployment.submit(f"job-{number}"), 2)
     deployment.tick(4)
