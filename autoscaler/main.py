@@ -357,7 +357,7 @@ class Deployment:
             store=store,
             authentication=self.authentication,
             logins=open_logins(settings.oidc, self.url, self.authentication, store, self._clock),
-            sessions=open_sessions(self.url, self.authentication, store, self._clock),
+            sessions=self._sessions(),
             submissions=Submissions(
                 *(store, bundles, assignments, status, self._woke, self._clock, results),
                 settings.controller.job_usd,
@@ -387,6 +387,9 @@ class Deployment:
             clock=self._clock,
         )
         return create_app(dependencies, release)
+
+    def _sessions(self) -> BrowserSessions:
+        return open_sessions(self.url, self.authentication, self.store, self._clock)
 
     def _heartbeats(self) -> HeartbeatReceiver:
         return HeartbeatReceiver(

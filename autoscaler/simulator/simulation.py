@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autoscaler.clock import Clock, VirtualClock
 from autoscaler.controller.act.idle_instances import free_since_seconds, start_seconds
 from autoscaler.controller.assembly import ControllerParts, assemble
+from autoscaler.controller.controller import Controller
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.job import JobPhase
@@ -157,6 +158,11 @@ class Simulation:
         self._controller = assemble(parts, settings)
         for budget in scenario.budgets:
             store.budgets.put(budget)
+
+    @property
+    def controller(self) -> Controller:
+        """Controller of the simulated deployment."""
+        return self._controller
 
     def run(self) -> SimulationRun:
         """Run to the scenario's end, or until all jobs have ended and all instances are released.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.profiles.coverage import profiled_maxima
 from autoscaler.simulator.results import JobResult, Result, as_document, result_of
 from autoscaler.simulator.scenario import Scenario
-from autoscaler.simulator.simulation import Ran, Simulation, TimedPolicy
+from autoscaler.simulator.simulation import Ran, Simulation, SimulationRun, TimedPolicy
 from autoscaler.simulator.studies.study import SimulatedStudy
 from autoscaler.simulator.training.profiled import TrainingSettings
 from autoscaler.simulator.training.published_compat import Quirks
@@ -55,20 +56,57 @@ def run_simulation(options: SimulateOptions, bars: Progress | None = None) -> Re
     Raises:
         SpecError: an input is wrong; the message names file and field.
     """
+    prepared = prepare(options)
+    for line in prepared.size_warnings if bars is None else ():
+        print(line, file=sys.stderr)
+    with progress_bar() if bars is None else nullcontext(bars) as progress:
+        task = progress.add_task(options.policy, total=prepared.jobs)
+        try:
+            return _run(prepared, lambda ran: progress.advance(task))
+        finally:
+            progress.remove_task(task)
+
+
+@dataclass(frozen=True)
+class PreparedSimulation:
+    """Simulation whose inputs have been read and checked; `jobs` is the number of its jobs.
+
+    `size_warnings` name offers whose number of instances is limited by the profiles.
+    """
+
+    options: SimulateOptions
+    market: SimulatedMarket
+    scenario: Scenario
+    planner: Policy
+    jobs: int = 0
+    size_warnings: tuple[str, ...] = ()
+
+    def begin(self, store: Store, clock: VirtualClock, policy: Policy | None = None) -> Simulation:
+        """Return the simulation; `policy` stands for the planner, None for the planner itself."""
+        timed = TimedPolicy(policy or self.planner, SystemClock())
+        cloud = _cloud(self.market, self.options.seed, store, clock)
+        return Simulation(self.scenario, store, cloud, timed, clock)
+
+    def result(self, run: SimulationRun, store: Store) -> Result:
+        """Return the result of a run of this simulation."""
+        offers = {offer.id: offer for offer in self.market.offers}
+        return result_of(self.options.policy, self.options.seed, run, store, offers)
+
+
+def prepare(options: SimulateOptions) -> PreparedSimulation:
+    """Read and check the inputs of a simulation.
+
+    Raises:
+        SpecError: an input is wrong; the message names file and field.
+    """
     options.check()
     options = as_the_study_says(options)
     work, market = read_work(options, read_market(options))
     planner = create_policy(options.policy)
     require_ground(options.policy, planner, is_pool=options.cluster is not None)
+    warnings = _size_warnings(work, market, options.most_instances)
     scenario = _scenario(options, market, work, planner)
-    for line in _size_warnings(work, market, options.most_instances) if bars is None else ():
-        print(line, file=sys.stderr)
-    with progress_bar() if bars is None else nullcontext(bars) as progress:
-        task = progress.add_task(options.policy, total=work.jobs)
-        try:
-            return _run(options, market, scenario, planner, lambda ran: progress.advance(task))
-        finally:
-            progress.remove_task(task)
+    return PreparedSimulation(options, market, scenario, planner, work.jobs, tuple(warnings))
 
 
 def simulate_study(study: SimulatedStudy, market: SimulatedMarket, seed: int) -> Result:
@@ -89,7 +127,7 @@ def simulate_study(study: SimulatedStudy, market: SimulatedMarket, seed: int) ->
         study=study,
     )
     options = SimulateOptions(policy=_STUDY_POLICY, seed=seed)
-    return _run(options, market, scenario, planner, lambda ran: None)
+    return _run(PreparedSimulation(options, market, scenario, planner), lambda ran: None)
 
 
 def write_result(result: Result, path: Path) -> None:
@@ -209,21 +247,11 @@ def _size_warnings(work: SimulatedWork, market: SimulatedMarket, most: int) -> l
     ]
 
 
-def _run(
-    options: SimulateOptions,
-    market: SimulatedMarket,
-    scenario: Scenario,
-    planner: Policy,
-    on_progress: Callable[[Ran], None],
-) -> Result:
+def _run(prepared: PreparedSimulation, on_progress: Callable[[Ran], None]) -> Result:
     clock, store = VirtualClock(), memory_store()
-    policy = TimedPolicy(planner, SystemClock())
-    cloud = _cloud(market, options.seed, store, clock)
-    simulation = Simulation(scenario, store, cloud, policy, clock)
+    simulation = prepared.begin(store, clock)
     simulation.on_progress = on_progress
-    run = simulation.run()
-    offers = {offer.id: offer for offer in market.offers}
-    return result_of(options.policy, options.seed, run, store, offers)
+    return prepared.result(simulation.run(), store)
 
 
 def _cloud(
