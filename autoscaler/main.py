@@ -45,7 +45,7 @@ from autoscaler.notifications.watch import leader_notice
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.service.access.authentication import Authentication, load_key
-from autoscaler.service.access.browser_sessions import open_sessions
+from autoscaler.service.access.browser_sessions import BrowserSessions, open_sessions
 from autoscaler.service.access.job_secrets import AllowedSecrets
 from autoscaler.service.access.logins import OidcSettings, open_logins, require_provider_client
 from autoscaler.service.access.request_limits import RequestLimits

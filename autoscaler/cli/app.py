@@ -416,11 +416,22 @@ def demo(
         int | None, typer.Option(help="Number of cores to use; default: all, at most 4.")
     ] = None,
     keep: Annotated[bool, typer.Option(help="Keep the state directory for inspection.")] = False,
+    picture: Annotated[
+        Path, typer.Option(help="File of the picture at the end: .png, .svg or .pdf.")
+    ] = Path("castor-demo.png"),
+    browser: Annotated[
+        bool, typer.Option(help="Open the pages in a browser, if this is a terminal.")
+    ] = True,
 ) -> None:
-    """Run a three-minute demo: two jobs share this machine's cores."""
-    from autoscaler.cli.demo.scenario import run_demo
+    """Run a demo of less than four minutes: real jobs on this machine, and a simulated cloud.
 
-    raise SystemExit(run_demo(text=text, devices=devices, keep=keep))
+    Two jobs share this machine's cores. Meanwhile the same controller runs a day's jobs on a
+    simulated cloud, whose pages are served. At the end its dollars and hours stand beside those of
+    fixed pools and of scaling by throughput.
+    """
+    from autoscaler.cli.demo.scenario import DemoOptions, run_demo
+
+    raise SystemExit(run_demo(DemoOptions(text, devices, keep, picture, browser)))
 
 
 if __name__ == "__main__":

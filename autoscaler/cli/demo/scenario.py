@@ -1,7 +1,8 @@
 """Scenario of `castor demo`: two real jobs on a cloud of local processes, shown live.
 
 Controller, provider, agents, torchrun and training are the real ones. The demo submits two jobs,
-displays the controller's decisions, and changes one objective as an owner might.
+displays the controller's decisions, and changes one objective as an owner might. Meanwhile the
+same controller runs a day's jobs on a simulated cloud (`value`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,25 @@ import shutil
 import signal
 import sysconfig
 import tempfile
+import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from autoscaler.cli.demo.display import Audience
+from autoscaler.cli.demo.value import (
+    draw_if_possible,
+    others,
+    print_value,
+    simulated_cloud,
+    paid_run,
+)
 from autoscaler.cli.local_cloud import billed_usd
 from autoscaler.cli.submit.submission import hand_in
 from autoscaler.cli.tables import forecast_table, instances_text, money, number
@@ -36,6 +46,9 @@ from autoscaler.supervision import SupervisedController, cores_here
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import Change, JobView
 
+if TYPE_CHECKING:
+    from autoscaler.cli.simulate.serving import ServedSimulation
+
 _IN_A_CLONE = Path(__file__).parents[3] / "examples"
 _INSTALLED = Path(sysconfig.get_path("data")) / "share" / "castor-autoscaler" / "examples"
 _TIMEOUT_SECONDS = 600.0
@@ -48,6 +61,25 @@ _MOST_DEVICES = 4
 
 class StoryError(CastorError):
     """Failure of the demo: a job failed, a step timed out, or ledger and bill differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """Options of the demo.
+
+    Attributes:
+        text: text file for the character model; None: the example's own.
+        devices: number of cores to use; None: at most 4.
+        keep: keep the state directory.
+        picture: file of the picture at the end; None draws none.
+        opens_browser: open the pages in a browser of this machine.
+    """
+
+    text: Path | None = None
+    devices: int | None = None
+    keep: bool = False
+    picture: Path | None = None
+    opens_browser: bool = True
 
 
 @dataclass(slots=True)
@@ -63,28 +95,23 @@ class Visit:
     predicted: list[float] = field(default_factory=list)
 
 
-def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
-    """Run the demo and return the exit status; 0 means success.
-
-    Args:
-        text: text file for the character model; None: the example's own.
-        devices: number of cores to use; None: at most 4.
-        keep: keep the state directory.
-    """
+def run_demo(options: DemoOptions) -> int:
+    """Run the demo and return the exit status; 0 means success."""
     _require_packages()
     console = Console()
     clock = SystemClock()
-    cores = cores_here()[: devices or _MOST_DEVICES]
+    cores = cores_here()[: options.devices or _MOST_DEVICES]
     state = Path(tempfile.mkdtemp(prefix="castor-demo-"))
     controller = SupervisedController(state, cores, clock, _OPTIONS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # release all instances then, too
     try:
-        with controller.running() as client:
-            with Audience(client, console, clock).watching() as audience:
-                story = Story(client, audience, controller.keep_alive, clock)
-                began_seconds = clock.now()
-                story.tell(text)
-            _print_end(console, client, story, controller, clock, clock.now() - began_seconds)
+        began_seconds = clock.now()
+        with simulated_cloud(examples_directory()) as simulation:
+            _show_pages(console, "a simulated cloud", simulation.link, options.opens_browser)
+            _run_jobs(console, controller, clock, options)
+            _print_simulation(console, simulation, options.picture)
+        elapsed_seconds = clock.now() - began_seconds
+        console.print(f"the demo took {format_duration(elapsed_seconds)}", highlight=False)
         return 0
     except KeyboardInterrupt:
         console.print("stopped; releasing all instances (Ctrl-C again leaves them running)")
@@ -94,7 +121,47 @@ def run_demo(text: Path | None, devices: int | None, keep: bool) -> int:
         console.print(controller.last_lines(), markup=False)
         return 1
     finally:
-        clear_up(console, controller, keep)
+        clear_up(console, controller, options.keep)
+
+
+def _run_jobs(
+    console: Console, controller: SupervisedController, clock: Clock, options: DemoOptions
+) -> None:
+    """Run the two real jobs, and print what they took and cost."""
+    with controller.running() as client:
+        _show_pages(
+            console,
+            "two real jobs",
+            lambda: client.browser_link().url,
+            options.opens_browser,
+        )
+        with Audience(client, console, clock).watching() as audience:
+            story = Story(client, audience, controller.keep_alive, clock)
+            story.tell(options.text)
+        _print_end(console, client, story, controller, clock)
+
+
+def _show_pages(
+    console: Console, subject: str, link: Callable[[], str], opens_browser: bool
+) -> None:
+    """Print the address of pages, and open them in a browser of a person at a terminal."""
+    address = link()
+    console.print(f"pages of {subject}: {address}", highlight=False, soft_wrap=True)
+    if opens_browser and console.is_terminal and not webbrowser.open(address):
+        console.print("no browser here: open the address within a minute", highlight=False)
+
+
+def _print_simulation(
+    console: Console, simulation: ServedSimulation, picture: Path | None
+) -> None:
+    """Print what the jobs of the simulated cloud cost, and would have cost with others."""
+    console.print()
+    console.print("the simulated cloud runs its jobs to their end ...", highlight=False)
+    castor = paid_run(simulation.result.result(_TIMEOUT_SECONDS), "Castor")
+    rivals = others(examples_directory())
+    print_value(console, castor, rivals)
+    if picture is not None:
+        draw_if_possible(picture, castor, rivals, console)
 
 
 def examples_directory() -> Path:
@@ -255,7 +322,6 @@ def _print_end(
     story: Story,
     controller: SupervisedController,
     clock: Clock,
-    elapsed_seconds: float,
 ) -> None:
     """Print cost and duration of each job, and predictions for fixed sizes.
 
@@ -276,8 +342,7 @@ def _print_end(
     total_usd, billed = client.costs().total_usd, billed_usd(controller.state, client, clock)
     console.print()
     console.print(
-        f"ledger {money(total_usd)}, bill of the local cloud {money(billed)}; "
-        f"the demo took {format_duration(elapsed_seconds)}",
+        f"ledger {money(total_usd)}, bill of the local cloud {money(billed)}",
         highlight=False,
     )
     if abs(total_usd - billed) >= Decimal("0.01"):

@@ -25,7 +25,6 @@ from autoscaler.service.access.request_limits import RequestLimits
 from autoscaler.simulator.results import Result
 from autoscaler.simulator.simulation import Simulation
 from autoscaler.state_directory import let_owner_in
-from autoscaler.store.store import Store
 
 LEAST_PACE: Final = 1.0
 MOST_PACE: Final = 10_000.0
@@ -50,18 +49,18 @@ class PacedClock(VirtualClock):
         """Advance the clock by `seconds`, after as much time as they take at the pace.
 
         Raises:
-            Stopped: the simulation is not to go on.
+            SimulationStopped: the simulation is not to go on.
         """
         while seconds > 0:
             step_seconds = min(seconds, _STEP_SECONDS * self._pace)
             if self._stopped.wait(step_seconds / self._pace):
-                raise Stopped
+                raise SimulationStopped
             super().advance(step_seconds)
             seconds -= step_seconds
             self.on_step()
 
 
-class Stopped(Exception):
+class SimulationStopped(Exception):
     """End of a simulation whose pages are closed."""
 
 
