@@ -27,9 +27,9 @@ from autoscaler.cli.demo.display import Audience
 from autoscaler.cli.demo.value import (
     draw_if_possible,
     others,
+    paid_run,
     print_value,
     simulated_cloud,
-    paid_run,
 )
 from autoscaler.cli.local_cloud import billed_usd
 from autoscaler.cli.submit.submission import hand_in
