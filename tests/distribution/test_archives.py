@@ -181,7 +181,7 @@ def test_the_extra_demo_brings_all_that_the_demo_needs(archives: Archives) -> No
         and not requirement.marker.evaluate({"extra": "none"})
     ]
     extras = {extra for requirement in of_demo for extra in requirement.extras}
-    assert extras == {"server", "training"}
+    assert extras == {"server", "training", "plot"}
     assert "scikit-learn" in {requirement.name for requirement in of_demo}
 
 

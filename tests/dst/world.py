@@ -460,10 +460,13 @@ def _template() -> Path:
 
 def run(scenario: Scenario) -> tuple[str | None, str]:
     """Run a scenario; return the violated invariant with its text, None for none, and a digest."""
+    disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    world = World(scenario)
     try:
+        world = World(scenario)
         world.run()
     except Violation as violation:
         return str(violation), world.trace.hexdigest()
+    finally:
+        logging.disable(disabled)
     return None, world.trace.hexdigest()
