@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from autoscaler.store.repositories.answers import Answers
+from autoscaler.store.repositories.answers import KeptAnswers
 from autoscaler.store.repositories.audit import Audit
 from autoscaler.store.repositories.budgets import StoredBudgets
 from autoscaler.store.repositories.capacity import Capacity
@@ -62,7 +62,7 @@ class Store:
     owners: Owners
     budgets: StoredBudgets
     audit: Audit
-    answers: Answers
+    answers: KeptAnswers
     notices: UserNotices
     settings: Settings
     retention: Retention

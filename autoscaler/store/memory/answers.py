@@ -5,13 +5,13 @@ from __future__ import annotations
 from autoscaler.store.memory.tables import Tables
 from autoscaler.store.repositories.answers import (
     KEPT_SECONDS,
-    Answers,
     KeptAnswer,
+    KeptAnswers,
     answered_already,
 )
 
 
-class MemoryAnswers(Answers):
+class MemoryAnswers(KeptAnswers):
     """Answers by key."""
 
     def __init__(self, tables: Tables) -> None:

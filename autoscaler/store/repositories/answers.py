@@ -22,7 +22,7 @@ class KeptAnswer:
     at_seconds: float
 
 
-class Answers(ABC):
+class KeptAnswers(ABC):
     """Answers of one store by the hash of person, route and idempotency key."""
 
     @abstractmethod

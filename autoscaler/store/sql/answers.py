@@ -6,15 +6,15 @@ from sqlalchemy import delete
 
 from autoscaler.store.repositories.answers import (
     KEPT_SECONDS,
-    Answers,
     KeptAnswer,
+    KeptAnswers,
     answered_already,
 )
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import KeptAnswerRow
 
 
-class SqlAnswers(Answers):
+class SqlAnswers(KeptAnswers):
     """Repository on the table of kept answers."""
 
     def __init__(self, database: Database) -> None:
