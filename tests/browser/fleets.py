@@ -7,7 +7,9 @@ Large fleets are copies of the jobs of a simulated one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 from autoscaler.cli.simulate.market import read_market
@@ -15,8 +17,10 @@ from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.objective import Objective
+from autoscaler.domain.instance import CloudInstance, CloudState, InstancePhase
+from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.report import ReportOrigin
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.profiles.profiles import read_profiles
 from autoscaler.simulator.scenario import Scenario
@@ -103,3 +107,82 @@ def simulated_fleet(jobs: Sequence[SimulatedJob], seconds: float) -> FleetState:
     simulation.until_seconds = START_SECONDS + seconds
     simulation.run()
     return FleetState(store, simulation._controller.status, clock)
+
+
+def usual_jobs() -> tuple[SimulatedJob, ...]:
+    """Return five jobs with the objectives that people state."""
+    value = Preference.VALUE_OF_TIME
+    deadline = Objective(deadline_seconds=START_SECONDS + 3 * 3600)
+    return (
+        SimulatedJob("chargpt", "words", 0, Objective(value, 40.0)),
+        SimulatedJob("birds", "pictures", 300, deadline),
+        SimulatedJob("captions", "words", 900, Objective(budget_usd=Decimal(60))),
+        SimulatedJob("satellites", "pictures", 2400, Objective(value, 60.0)),
+        SimulatedJob("ct-scans", "pictures", 3000, Objective(value, 15.0)),
+    )
+
+
+@cache
+def usual_fleet() -> FleetState:
+    """Return a fleet of five jobs, 55 minutes after the first one."""
+    return simulated_fleet(usual_jobs(), 3300.0)
+
+
+def in_trouble(fleet: FleetState) -> FleetState:
+    """Return a fleet whose cloud is silent, and one of whose jobs has stalled."""
+    status = replace(
+        fleet.status,
+        silent=frozenset({fleet.status.offers[0].provider}),
+        stalls={"birds": "no step for 14 min, while 4 devices cost $3.91/h"},
+        unavailable=frozenset({fleet.status.offers[0].id}),
+    )
+    return replace(fleet, status=status)
+
+
+def one_job() -> FleetState:
+    """Return a fleet with one job."""
+    return simulated_fleet(usual_jobs()[:1], 1500.0)
+
+
+def no_job() -> FleetState:
+    """Return a fleet without jobs."""
+    return simulated_fleet((), 0.0)
+
+
+def many_jobs(jobs: int) -> FleetState:
+    """Return a fleet of many jobs, a quarter of which wait, as copies of the usual ones."""
+    usual = usual_fleet()
+    status = replace(usual.status, limits=(), shadow_prices={})
+    fleet = FleetState(memory_store(), status, usual.clock)
+    store, now_seconds = fleet.store, fleet.clock.now()
+    records = usual.store.jobs.all()
+    offers = {offer.id: offer for offer in usual.status.offers}
+    for number in range(jobs):
+        record = records[number % len(records)]
+        person = ("ada", "bob", "eve", "grace")[number % 4]
+        name = f"{record.spec.name}-{number:05d}"
+        spec = replace(record.spec, name=name, person=person, team=("nlp", "vision")[number % 2])
+        job = store.jobs.add(spec, now_seconds - 60.0 * (jobs - number)).id
+        if number % 4 == 3:
+            continue
+        (held,) = usual.store.instances.of_job(record.id)[:1]
+        ordered = store.instances.order(
+            *(job, offers[held.offer], held.devices_used, lambda instance: instance),
+            now_seconds - 600,
+        )
+        store.instances.begin_launch(ordered.id, now_seconds - 590)
+        seen = CloudInstance(
+            f"i-{number:08x}",
+            ordered.id,
+            held.offer,
+            CloudState.RUNNING,
+            {},
+            now_seconds - 580,
+        )
+        store.instances.observe_cloud(ordered.id, seen, now_seconds - 400)
+        store.instances.record_node(ordered.id, InstancePhase.TRAINING, now_seconds - 300)
+        store.jobs.set_phase(job, JobPhase.RUNNING, now_seconds - 300)
+        if record.report is not None:
+            origin = ReportOrigin(ordered.id, 1, now_seconds - 290)
+            store.reports.add(job, record.report, origin, now_seconds - 5)
+    return fleet

@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from concurrent.futures import TimeoutError as StillComputing
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, TypeVar
@@ -18,6 +18,9 @@ Value = TypeVar("Value")
 
 _log = logging.getLogger(__name__)
 _MOST_KEPT: Final = 1_000
+# A computation is repeated after this many times its own length at the earliest, so that it takes
+# at most a twentieth of a core.
+_MOST_IDLE: Final = 20.0
 
 
 @dataclass(slots=True)
@@ -26,11 +29,12 @@ class _Computed(Generic[Value]):
 
     value: Value | None = None
     at_seconds: float = float("-inf")
+    took_seconds: float = 0.0
     under_way: Future[Value] | None = None
 
 
 class Background(Generic[Key, Value]):
-    """Values by key, computed by `workers` at most once in `fresh_seconds`.
+    """Values by key, computed by `workers` at most once in `fresh_seconds`, slow ones less often.
 
     Threads may share this. The least recently used values beyond 1,000 are forgotten.
     """
@@ -50,9 +54,10 @@ class Background(Generic[Key, Value]):
         self._values: OrderedDict[Key, _Computed[Value]] = OrderedDict()
 
     def get(self, key: Key, wait_seconds: float = 0.0) -> Value | None:
-        """Return the newest value of a key, waiting at most so long for the first one.
+        """Return the newest value of a key, waiting at most so long for a fresh one.
 
-        None: there is none yet, or its computation failed.
+        An earlier value is returned if the fresh one takes longer. None: there is none yet, or
+        its computation failed.
         """
         with self._lock:
             known = self._values.pop(key, None) or _Computed[Value]()
@@ -60,19 +65,17 @@ class Background(Generic[Key, Value]):
             if len(self._values) > _MOST_KEPT:
                 self._values.popitem(last=False)
             age_seconds = self._clock.monotonic() - known.at_seconds
-            if age_seconds >= self._fresh_seconds and known.under_way is None:
+            due_seconds = max(self._fresh_seconds, _MOST_IDLE * known.took_seconds)
+            if age_seconds >= due_seconds and known.under_way is None:
                 known.under_way = self._workers.submit(self._computed, key, known)
             under_way = known.under_way
-        if known.value is None and under_way is not None:
-            try:
+        if under_way is not None:
+            with suppress(Exception):  # one of the computation is logged where it was raised
                 return under_way.result(wait_seconds)
-            except StillComputing:
-                return None
-            except Exception:  # it is logged where it was raised
-                return None
         return known.value
 
     def _computed(self, key: Key, known: _Computed[Value]) -> Value:
+        began_seconds = self._clock.monotonic()
         try:
             known.value = value = self._compute(key)
         except Exception:
@@ -80,5 +83,6 @@ class Background(Generic[Key, Value]):
             raise
         finally:
             known.at_seconds = self._clock.monotonic()
+            known.took_seconds = known.at_seconds - began_seconds
             known.under_way = None
         return value

@@ -44,6 +44,7 @@ _COUNT_FRESH_SECONDS: Final = 1.0
 _COST_FRESH_SECONDS: Final = 20.0
 _PROSPECT_FRESH_SECONDS: Final = 30.0
 _FIRST_WAIT_SECONDS: Final = 0.25
+_MANY_INSTANCES: Final = 1_000
 _WORKERS: Final = 2
 
 
@@ -91,19 +92,20 @@ class FleetPage:
             "notices": known,
             "count": count,
             "alive": len(alive),
-            "spent_today": self._today.get(controller, _FIRST_WAIT_SECONDS),
             "rows": rows,
             "axis": _axis(rows, now_seconds),
             "steps": sorted(rows, key=_worth, reverse=True),
             "limits": limit_lines(status, count),
             "is_frozen": store.settings.frozen() is not None,
             "ticked_seconds": status.ticked_seconds,
+            # The last value, since its computation slows the others where instances are many.
+            "spent_today": self._today.get(controller, _wait_seconds(count)),
         }
 
     def _count(self) -> FleetCount:
         status = self._sources.status
         providers = {offer.id: offer.provider for offer in status.offers}
-        return count_fleet(self._sources.store.instances.alive(), providers, status.silent)
+        return count_fleet(self._sources.store.instances.alive(), providers)
 
     def _spent_today(self) -> Decimal:
         now_seconds = self._sources.clock.now()
@@ -114,7 +116,8 @@ class FleetPage:
     def _prospect(self, key: tuple[str, str]) -> Prospect:
         record = self._sources.store.jobs.get(key[1])
         outlooks = self._sources.outlooks
-        return prospect_of(outlooks.outlook(record), outlooks.curve(record))
+        samples = self._sources.store.reports.samples(record.id)
+        return prospect_of(outlooks.outlook(record), outlooks.curve(record), samples)
 
     def _shown(self, alive: Sequence[JobRecord], count: FleetCount) -> list[JobRecord]:
         """Return the jobs of the page: those that need a person first, then the dearest."""
@@ -164,6 +167,11 @@ def fleet_router(pages: Pages, content: FleetPage) -> APIRouter:
         return pages.page(request, "fleet.html", requester, **content.values())
 
     return router
+
+
+def _wait_seconds(count: FleetCount) -> float:
+    """Return how long a page waits for today's costs, which grow with the instances."""
+    return _FIRST_WAIT_SECONDS if count.states.total() < _MANY_INSTANCES else 0.0
 
 
 def _worth(row: ShownJob) -> float:

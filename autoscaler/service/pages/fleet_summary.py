@@ -70,13 +70,11 @@ class FleetCount:
     of_provider: Counter[str] = field(default_factory=Counter)
     usd_per_hour: Decimal = Decimal(0)
     rates: dict[str, Decimal] = field(default_factory=dict)
-    silent_usd_per_hour: Decimal = Decimal(0)
+    provider_rates: dict[str, Decimal] = field(default_factory=dict)
 
 
-def count_fleet(
-    alive: Iterable[HeldInstance], providers: Mapping[str, str], silent: frozenset[str]
-) -> FleetCount:
-    """Count instances. `providers` has the provider of each offer; `silent` can't be listed."""
+def count_fleet(alive: Iterable[HeldInstance], providers: Mapping[str, str]) -> FleetCount:
+    """Count instances. `providers` has the provider of each offer."""
     count = FleetCount()
     zero = Decimal(0)
     for held in alive:
@@ -87,8 +85,7 @@ def count_fleet(
         count.rates[held.job] = count.rates.get(held.job, zero) + usd_per_hour
         provider = providers.get(held.offer, "")
         count.of_provider[provider] += 1
-        if provider in silent:
-            count.silent_usd_per_hour += usd_per_hour
+        count.provider_rates[provider] = count.provider_rates.get(provider, zero) + usd_per_hour
     return count
 
 
@@ -131,7 +128,7 @@ def _of_controller(status: ControllerStatus, now_seconds: float) -> Iterable[Fle
 def _of_providers(status: ControllerStatus, count: FleetCount) -> Iterable[FleetNotice]:
     for provider in sorted(status.silent):
         instances = counted(count.of_provider[provider], "instance")
-        cost = billed(count.silent_usd_per_hour)
+        cost = billed(count.provider_rates.get(provider, Decimal(0)))
         text = f"{provider} is silent: its {instances} ({cost}/h) can't be seen or changed now."
         yield FleetNotice(NoticeLevel.DANGER, text, "/offers")
     if status.strays:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
+from autoscaler.domain.report import ReportSample
 from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookView
 
 PAYS_FROM: Final = 1.0
 """Worth from which a further dollar makes each example cheaper."""
+
+_POINTS: Final = 40
+_LEAST_SAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +45,27 @@ class SizeStep:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """Predicted finish of a job, and the steps around its present size.
+    """Predicted finish of a job, the steps around its present size, and its course so far.
 
-    `last` is the step to the present size, `next` the one beyond; None: unknown, or there is none.
-    `offer` is the offer that the job holds.
+    `goodputs` are mean goodputs of intervals of equal length, the oldest first. `offer` is the
+    offer that the job holds. `last` is the step to the present size, `next` the one beyond; None:
+    unknown, or there is none.
     """
 
     outlook: OutlookView
     offer: str | None = None
     last: SizeStep | None = None
     next: SizeStep | None = None
+    goodputs: tuple[float, ...] = ()
 
 
-def prospect_of(outlook: OutlookView, curve: CurveView) -> Prospect:
-    """Return the prospect of a job from its outlook and its curve."""
-    held = curve.held
+def prospect_of(
+    outlook: OutlookView, curve: CurveView, samples: Sequence[ReportSample]
+) -> Prospect:
+    """Return the prospect of a job from its outlook, its curve and its reports."""
+    held, goodputs = curve.held, course_of(samples)
     if held is None:
-        return Prospect(outlook)
+        return Prospect(outlook, goodputs=goodputs)
     offer = held.allocation.offer
     points = next((known.points for known in curve.offers if known.offer == offer), ())
     by_instances = {point.allocation.instances: point for point in points}
@@ -65,7 +76,37 @@ def prospect_of(outlook: OutlookView, curve: CurveView) -> Prospect:
         offer,
         _step(by_instances.get(count - 1), held, value),
         _further(held, by_instances.get(count + 1), value),
+        goodputs,
     )
+
+
+def course_of(samples: Sequence[ReportSample]) -> tuple[float, ...]:
+    """Return the mean goodput of intervals of equal length, from the progress that was reported.
+
+    Empty if too little is known.
+    """
+    if len(samples) < _LEAST_SAMPLES:
+        return ()
+    times = [sample.at_seconds for sample in samples]
+    step_seconds = (times[-1] - times[0]) / _POINTS
+    if step_seconds <= 0:
+        return ()
+    progress = [
+        _progress_at(samples, times, times[0] + place * step_seconds)
+        for place in range(_POINTS + 1)
+    ]
+    return tuple(max(later - earlier, 0.0) / step_seconds for earlier, later in pairwise(progress))
+
+
+def _progress_at(
+    samples: Sequence[ReportSample], times: Sequence[float], at_seconds: float
+) -> float:
+    """Return the progress at a time, on the line between the two samples around it."""
+    place = min(max(bisect_right(times, at_seconds), 1), len(samples) - 1)
+    before, after = samples[place - 1], samples[place]
+    seconds = after.at_seconds - before.at_seconds
+    share = 1.0 if seconds <= 0 else min((at_seconds - before.at_seconds) / seconds, 1.0)
+    return before.progress_examples + share * (after.progress_examples - before.progress_examples)
 
 
 def _further(held: CurvePointView, beyond: CurvePointView | None, value: float) -> SizeStep | None:

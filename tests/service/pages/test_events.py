@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import httpx
 import pytest
@@ -15,6 +17,14 @@ from autoscaler.service.pages.events import MOST_STREAMS, Changes
 from tests.service.conftest import Api
 from tests.service.pages.browser import PageVisitor
 from tests.service.pages.test_sessions import sessions_of
+
+Result = TypeVar("Result")
+
+
+def run(coroutine: Coroutine[None, None, Result]) -> Result:
+    """Run a coroutine in a thread of its own, since tests in a browser have a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 @contextmanager
@@ -74,11 +84,11 @@ def test_the_streams_of_a_token_are_limited() -> None:
         changes.end("ada/browser")
         changes.begin("ada/browser")
 
-    asyncio.run(begin_too_many())
+    run(begin_too_many())
 
 
 def test_without_a_change_a_wait_ends_with_its_time() -> None:
     async def wait() -> int:
         return await Changes().next(0, 0.01)
 
-    assert asyncio.run(wait()) == 0
+    assert run(wait()) == 0

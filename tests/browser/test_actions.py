@@ -1,0 +1,184 @@
+"""What people do on the pages, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.objective import Preference
+from tests.browser.conftest import Visitor, visiting
+from tests.service.agents import SPEC
+from tests.service.conftest import TOKEN, Api
+from tests.service.jobs.test_resume import run
+
+TIMES = "\u00d7"
+JOB_FILE = "name: digits\ncommand: python train.py\ninstances: {max: 3}\n"
+
+
+def test_a_person_signs_in_and_out_with_the_keyboard_alone(api: Api, chromium: Browser) -> None:
+    with visiting(chromium, api, is_signed_in=False) as visitor:
+        page = visitor.open("/jobs")
+        expect(page).to_have_url(f"{api.url}/sign-in?next=/jobs")
+        expect(page.locator("#token")).to_be_focused()
+        page.keyboard.type("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("not known here")
+        page.keyboard.type(TOKEN)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(f"{api.url}/jobs")
+        page.keyboard.press("Tab")
+        expect(page.get_by_text("Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Sign out").focus()
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(f"{api.url}/sign-in")
+        visitor.open("/")
+        expect(page).to_have_url(f"{api.url}/sign-in")
+        assert [line for line in visitor.complaints if "401" not in line] == []
+
+
+def test_castor_open_signs_a_browser_in(api: Api, chromium: Browser) -> None:
+    with visiting(chromium, api, is_signed_in=False) as visitor:
+        visitor.page.goto(api.client.browser_link().url)
+        expect(visitor.page.get_by_role("heading", level=1)).to_contain_text("Nothing is wrong")
+
+
+def test_rows_pages_and_help_have_keys(api: Api, visitor: Visitor) -> None:
+    for name in ("a", "b"):
+        api.world.submit(name)
+    page = visitor.open("/jobs")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="a", exact=True)).to_be_focused()
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{api.url}/jobs/b")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    expect(page).to_have_url(f"{api.url}/offers")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("a")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{api.url}/jobs?q=a")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_job_is_submitted_by_upload(api: Api, visitor: Visitor, tmp_path: Path) -> None:
+    folder = tmp_path / "digits"
+    (folder / "data").mkdir(parents=True)
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "data" / "a.txt").write_text("a")
+    page = visitor.open("/")
+    page.get_by_role("link", name="Submit a job").first.click()
+    page.fill("#job", JOB_FILE.replace("max: 3", "max: 0"))
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_role("alert")).to_contain_text("instances.max")
+    visitor.complaints.clear()  # the browser tells of the status 422
+    page.fill("#job", JOB_FILE)
+    page.set_input_files("#files", folder)
+    page.get_by_role("button", name="Submit").click()
+    expect(page).to_have_url(f"{api.url}/jobs/digits?done=submitted")
+    spec = api.world.store.jobs.get("digits").spec
+    assert spec.bundle is not None and spec.instances.maximum == 3
+
+
+def test_growth_is_watched_live(api: Api, visitor: Visitor) -> None:
+    job = api.world.submit()
+    api.world.set_target(job, 1)
+    api.world.tick(4)
+    page = visitor.open("/")
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.locator(".offer")).to_contain_text(f"1 {TIMES} small")
+    page.get_by_role("link", name="job", exact=True).first.focus()
+    api.world.set_target(job, 3)
+    api.world.tick(6)
+    api.changes.note()
+    expect(page.locator(".offer")).to_contain_text(f"3 {TIMES} small")
+    expect(page.locator("h1")).to_contain_text("3 instances for $0.30/h")
+    expect(page.get_by_role("link", name="job", exact=True).first).to_be_focused()
+
+
+def test_an_objective_is_changed_and_a_job_stopped(api: Api, visitor: Visitor) -> None:
+    api.client.submit(SPEC)
+    page = visitor.open("/jobs/job")
+    page.get_by_role("link", name="Change", exact=True).click()
+    page.get_by_label("An hour of waiting is worth").check()
+    page.fill("#value_of_time", "lots")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("alert")).to_contain_text("lots")
+    expect(page.locator("#value_of_time")).to_have_value("lots")
+    visitor.complaints.clear()
+    page.fill("#value_of_time", "40")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("status").first).to_contain_text("changed")
+    objective = api.world.store.jobs.get("job").spec.objective
+    assert objective.preference is Preference.VALUE_OF_TIME
+    page.get_by_role("link", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop the job").click()
+    expect(page.get_by_role("status").first).to_contain_text("stopping")
+    assert api.client.job("job").phase is not JobPhase.PENDING
+
+
+def test_an_ended_job_is_submitted_again(api: Api, visitor: Visitor) -> None:
+    run(api, SPEC)
+    page = visitor.open("/jobs/job")
+    page.get_by_role("link", name="Submit again").click()
+    page.fill("#name", "fresh")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page).to_have_url(f"{api.url}/jobs/fresh?done=submitted")
+    assert api.client.job("fresh").phase is JobPhase.PENDING
+
+
+def test_the_theme_is_switched_and_kept(visitor: Visitor) -> None:
+    page = visitor.open("/")
+    light = page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
+    page.get_by_role("button", name="Dark page").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    dark = page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
+    assert dark != light
+    visitor.open("/offers")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_all_works_without_scripts(api: Api, chromium: Browser) -> None:
+    api.client.submit(SPEC)
+    with visiting(chromium, api, scripts=False) as visitor:
+        page = visitor.page
+        page.get_by_role("button", name="Freeze").click()
+        expect(page.get_by_role("status").first).to_contain_text("Frozen")
+        page.get_by_role("button", name="Unfreeze").click()
+        page.get_by_role("link", name="Drain").click()
+        page.get_by_role("button", name="End every job").click()
+        expect(page.get_by_role("status").first).to_contain_text("Every job ends")
+        page.fill("#search", "jo")
+        page.press("#search", "Enter")
+        expect(page.locator("tbody tr")).to_have_count(1)
+    assert api.client.job("job").phase is not JobPhase.PENDING
+
+
+def test_people_get_tokens_and_sessions_end(api: Api, visitor: Visitor) -> None:
+    page = visitor.open("/people")
+    page.fill("#name", "ada")
+    page.get_by_role("button", name="Invite").click()
+    token = page.locator(".secret").inner_text()
+    assert api.stranger(token).jobs() == ()
+    page = visitor.open("/people/me")
+    own = page.locator("tr", has_text="this one")
+    own.get_by_role("button").click()
+    expect(page).to_have_url(f"{api.url}/sign-in?next=/people/owner%3Fdone%3Drevoked")
+
+
+@pytest.mark.parametrize("width", [1440, 380])
+def test_a_page_of_an_unknown_job_leads_back(api: Api, chromium: Browser, width: int) -> None:
+    with visiting(chromium, api, width) as visitor:
+        page = visitor.open("/jobs/none")
+        expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+        page.get_by_role("link", name="Go to the fleet").click()
+        expect(page).to_have_url(f"{api.url}/")
