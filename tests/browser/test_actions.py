@@ -1,4 +1,4 @@
-"""What people do on the pages, in a real browser."""
+"""Actions of people on the pages, in a real browser."""
 
 from __future__ import annotations
 

@@ -82,7 +82,8 @@ class Background(Generic[Key, Value]):
             _log.exception("a value of a page could not be computed")
             raise
         finally:
-            known.at_seconds = self._clock.monotonic()
-            known.took_seconds = known.at_seconds - began_seconds
-            known.under_way = None
+            with self._lock:  # only after `get` has noted the computation
+                known.at_seconds = self._clock.monotonic()
+                known.took_seconds = known.at_seconds - began_seconds
+                known.under_way = None
         return value

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.domain.errors import Unavailable
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.views import Views
@@ -27,7 +26,8 @@ from autoscaler.wire.messages import CostView, OfferView
 _DAYS: Final = 30
 _ROWS: Final = 50
 _FRESH_SECONDS: Final = 5.0
-_LONGEST_WAIT_SECONDS: Final = 10.0
+_LONGEST_WAIT_SECONDS: Final = 0.5
+_REFRESH_SECONDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def costs_router(pages: Pages, views: Views, clock: Clock) -> APIRouter:
         now_seconds = clock.now()
         view = known.get(views.controller(), _LONGEST_WAIT_SECONDS)
         if view is None:
-            raise Unavailable("the costs are being added up: load the page again in some seconds")
+            return _being_added_up(pages, request, requester)
         today = datetime.fromtimestamp(now_seconds, UTC).date()
         days = [today - timedelta(days=back) for back in reversed(range(_DAYS))]
         by_day = {day.isoformat(): view.by_day.get(day.isoformat(), Decimal(0)) for day in days}
@@ -153,6 +153,20 @@ def costs_router(pages: Pages, views: Views, clock: Clock) -> APIRouter:
         )
 
     return router
+
+
+def _being_added_up(pages: Pages, request: Request, requester: Requester) -> Response:
+    """Return a page that loads the costs again until they are added up."""
+    response = pages.page(
+        request,
+        "message.html",
+        requester,
+        title="The costs are being added up",
+        text="With many instances this takes up to a minute. The page loads again by itself.",
+        way_back="/",
+    )
+    response.headers["Refresh"] = str(_REFRESH_SECONDS)
+    return response
 
 
 def bars(amounts: Mapping[str, Decimal]) -> list[CostBar]:

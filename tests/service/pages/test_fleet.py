@@ -1,0 +1,190 @@
+"""Summary of a fleet, prospects, time axis and slow values of pages."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+from threading import Event
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.clock import VirtualClock
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
+from autoscaler.domain.offer import Limit, LimitUnit, Purchase
+from autoscaler.domain.report import ReportSample
+from autoscaler.service.pages.background import Background
+from autoscaler.service.pages.fleet_summary import (
+    FleetCount,
+    NoticeLevel,
+    headline,
+    limit_lines,
+    notices,
+)
+from autoscaler.service.pages.prospects import course_of, prospect_of
+from autoscaler.service.pages.time_axis import axis_of
+from autoscaler.wire.outlook_messages import (
+    CurvePointView,
+    CurveView,
+    OfferCurveView,
+    OutlookView,
+)
+from tests.controller.cloud import offer
+
+NOW = 1000.0
+OUTLOOK = OutlookView(NOW, Decimal(0))
+
+
+def status(**changes: object) -> ControllerStatus:
+    known = ControllerStatus(offers=(offer(),), ticked_seconds=NOW)
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def texts(known: ControllerStatus, failed: tuple[JobRecord, ...] = ()) -> list[str]:
+    count = FleetCount()
+    count.of_provider["file"] = 3
+    count.provider_rates["file"] = Decimal("1.5")
+    return [f"{each.level}: {each.text}" for each in notices(known, count, failed, NOW)]
+
+
+def test_a_healthy_fleet_has_nothing_to_tell() -> None:
+    assert texts(status()) == []
+    count = FleetCount()
+    assert headline((), count, 0, 0) == "Nothing is wrong. Nothing runs and nothing costs."
+    count.states["working"] = 2
+    count.usd_per_hour = Decimal("3.5")
+    text = "Nothing is wrong. 1 job runs on 2 instances for $3.50/h, 1 waits."
+    assert headline((), count, 1, 1) == text
+
+
+def test_what_needs_a_person_comes_first() -> None:
+    found = texts(
+        status(
+            silent=frozenset({"file"}),
+            stalls={"birds": "no step for 14 min"},
+            unavailable=frozenset({"small"}),
+            hands_off="frozen by ada",
+            job_troubles={"words": "no image"},
+            strays=frozenset({"i-1"}),
+            trouble="the store is away",
+            ticked_seconds=NOW - 600,
+        )
+    )
+    levels = [text.partition(":")[0] for text in found]
+    assert levels == sorted(levels, key=list(NoticeLevel).index)
+    assert (
+        "danger: file is silent: its 3 instances ($1.50/h) can't be seen or changed now." in found
+    )
+    assert "danger: birds makes no progress: no step for 14 min." in found
+    assert any("has not looked at the fleet for 10 min" in text for text in found)
+    urgent = tuple(notices(status(stalls={"a": "x"}), FleetCount(), (), NOW))
+    assert headline(urgent, FleetCount(), 1, 0).startswith("One thing needs you. ")
+
+
+def test_a_job_that_failed_lately_is_named_with_its_cause() -> None:
+    failed = JobRecord("a", 1, JobSpec("a", ("x",)), JobPhase.FAILED, 0.0, cause="exit 1")
+    assert texts(status(), (failed,)) == ["warning: a failed: exit 1."]
+
+
+def test_a_limit_that_holds_jobs_back_has_its_shadow_price_in_words() -> None:
+    limits = (
+        Limit("quota", LimitUnit.DEVICES, 96),
+        Limit("fleet", LimitUnit.USD_PER_HOUR, 80.0),
+        Limit("spare", LimitUnit.INSTANCES, 0),
+    )
+    known = status(limits=limits, shadow_prices={"quota": 14.2 / 3600})
+    count = FleetCount()
+    count.offers["small"] = 96
+    first, *rest = limit_lines(known, count)
+    assert (first.name, first.use) == ("quota", "96 of 96 devices")
+    assert first.sentence == "One more device would save about $14 an hour."
+    assert [line.sentence for line in rest if line.name == "spare"] == [
+        "Full, but more would save nothing now."
+    ]
+    (note,) = texts(known)
+    assert note.startswith("note: 1 limit holds jobs back: quota.")
+
+
+def point(instances: int, goodput: float, available: bool = True) -> CurvePointView:
+    allocation = Allocation("small", instances, 1)
+    band = (goodput, goodput)
+    return CurvePointView(
+        allocation, goodput, band, float(instances), 1.0, None, None, True, available
+    )
+
+
+def curve(*points: CurvePointView, held: int) -> CurveView:
+    offers = (OfferCurveView("small", "core", Purchase.ON_DEMAND, points),)
+    return CurveView("a", NOW, offers, held=points[held], value_of_time_usd_per_hour=1.0)
+
+
+def test_a_step_pays_if_it_makes_each_example_cheaper() -> None:
+    prospect = prospect_of(OUTLOOK, curve(point(1, 10), point(2, 18), point(3, 19), held=1), ())
+    assert prospect.last is not None and prospect.next is not None
+    # 8 more for $1, against 10 for $1 and $1 of waiting; then 1 more for $1, against 18 for $3.
+    assert prospect.last.worth == 8 / (10 / 2) and prospect.last.pays
+    assert prospect.next.worth == 1 / (18 / 3) and not prospect.next.pays
+
+
+def test_the_first_instance_has_no_worth_and_the_last_one_no_step_beyond() -> None:
+    prospect = prospect_of(OUTLOOK, curve(point(1, 10), held=0), ())
+    assert prospect.last is not None and prospect.last.worth is None
+    assert prospect.next is None
+    assert prospect_of(OUTLOOK, CurveView("a", NOW), ()).offer is None
+
+
+def sample(at_seconds: float, progress: float) -> ReportSample:
+    return ReportSample(at_seconds, progress, 32)
+
+
+def test_the_course_is_the_mean_goodput_of_equal_intervals() -> None:
+    samples = [sample(0.0, 0.0), sample(100.0, 1000.0), sample(200.0, 1000.0)]
+    course = course_of(samples)
+    assert len(course) == 40 and course[0] == 10.0 and course[-1] == 0.0
+    assert abs(sum(course) * 5.0 - 1000.0) < 1e-6
+    assert course_of(samples[:2]) == () and course_of([sample(1.0, 1.0)] * 3) == ()
+
+
+@given(st.lists(st.floats(NOW, NOW + 1e7), max_size=20))
+def test_an_axis_holds_most_ends_and_few_marks(ends: list[float]) -> None:
+    axis = axis_of(ends, NOW)
+    assert axis.last_seconds > NOW and len(axis.marks) <= 4
+    assert sum(axis.is_beyond(end) for end in ends) <= max(0.2 * len(ends), 0)
+    assert all(0 <= axis.at(end) <= 100 for end in ends)
+
+
+def test_a_slow_value_is_shown_as_it_was_until_the_next_one_is_there() -> None:
+    clock, may_go, numbers = VirtualClock(0.0), Event(), iter(range(9))
+
+    def compute(key: str) -> int:
+        number = next(numbers)
+        if number == 1:
+            may_go.wait(10)
+        return number
+
+    with ThreadPoolExecutor(1) as workers:
+        slow = Background[str, int](compute, 5.0, workers, clock)
+        assert slow.get("a", 10.0) == 0 and slow.get("a") == 0
+        clock.advance(6.0)
+        assert slow.get("a") == 0, "the next value is not there yet"
+        may_go.set()
+        assert slow.get("a", 10.0) == 1
+
+
+def test_a_value_that_fails_is_none_and_is_tried_again() -> None:
+    clock, results = VirtualClock(0.0), iter([ZeroDivisionError(), 7])
+
+    def compute(key: str) -> int:
+        result = next(results)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    with ThreadPoolExecutor(1) as workers:
+        slow = Background[str, int](compute, 5.0, workers, clock)
+        assert slow.get("a", 10.0) is None
+        clock.advance(6.0)
+        assert slow.get("a", 10.0) == 7
