@@ -15,6 +15,7 @@ from pathlib import Path
 from autoscaler.cli.simulate.market import read_market
 from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.clock import SystemClock, VirtualClock
+from autoscaler.controller.budgets.accounts import BudgetStanding
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import CloudInstance, CloudState, InstancePhase
@@ -67,6 +68,10 @@ class FleetState:
 
     def tick(self, times: int = 1) -> None:
         """Do nothing: the state is that of one moment."""
+
+    def budget_standings(self, now_seconds: float) -> tuple[BudgetStanding, ...]:
+        """Return nothing: the fleet has no budgets of people and teams."""
+        return ()
 
 
 class _Paused(Simulation):
