@@ -10,12 +10,13 @@ from typing import Final
 
 
 class NoticeKind(StrEnum):
-    """Kind of a notice: an event of a job, or a condition that lasts for a while."""
+    """Kind of a notice: an event of a job or a study, or a condition that lasts for a while."""
 
     FINISHED = "job.finished"
     FAILED = "job.failed"
     RETRIED = "job.retried"
     STOPPED = "job.stopped"
+    STUDY = "study.finished"
     STALLED = "job.stalled"
     BUDGET = "budget.pace"
     DEADLINE = "deadline.danger"
@@ -34,7 +35,8 @@ LASTING: Final = frozenset(
 class NoticeKey:
     """Identity of a notice in its store: no two notices have the same one.
 
-    `subject` is what the notice is about: a job's id, a budget, a provider or an instance.
+    `subject` is what the notice is about: a job's id, a study, a budget, a provider or an
+    instance.
     `episode` numbers the notices of one kind about one subject, from 1.
     """
 
@@ -48,7 +50,8 @@ class UserNotice:
     """Message to people about an event or a condition.
 
     `text` is one sentence or two, with numbers. `job` is the id of its job, None for others;
-    `person` and `team` own the job or the budget. `figures` are the numbers in `text` by name.
+    `person` and `team` own the job, the study or the budget. `figures` are the numbers in `text`
+    by name.
     """
 
     key: NoticeKey

@@ -12,7 +12,7 @@ from autoscaler.domain.notice import NoticeKey, NoticeKind, UserNotice
 from autoscaler.domain.plan import CHANCE_FIGURE, LATE_FIGURE
 from autoscaler.domain.report import Failure
 from autoscaler.failures.consequences import CONSEQUENCES
-from autoscaler.notifications.facts import BudgetFacts, JobFacts, NoticeFacts
+from autoscaler.notifications.facts import BudgetFacts, JobFacts, NoticeFacts, StudyFacts
 from autoscaler.spec.quantities import format_duration, format_money
 
 _SECONDS_PER_HOUR: Final = 3600.0
@@ -32,7 +32,10 @@ SILENCE_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class NoticeCondition:
-    """Condition that holds now. People are told once it has held for `hold_seconds`."""
+    """Condition that holds now. People are told once it has held for `hold_seconds`.
+
+    If it `is_told_once`, they are not told again when it was over and returns.
+    """
 
     kind: NoticeKind
     subject: str
@@ -42,6 +45,7 @@ class NoticeCondition:
     team: str | None = None
     hold_seconds: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
+    is_told_once: bool = False
 
     def notice(self, episode: int, now_seconds: float) -> UserNotice:
         """Return the notice of this condition."""
@@ -68,7 +72,7 @@ def notice_about(
 
 
 def events(facts: NoticeFacts) -> Iterator[UserNotice]:
-    """Yield a notice for each job that ended, and for each failure after which it was retried.
+    """Yield a notice for each job and study that ended, and for each failure before a retry.
 
     Only what happened since `facts.since_seconds` counts.
     """
@@ -83,6 +87,8 @@ def events(facts: NoticeFacts) -> Iterator[UserNotice]:
             key = NoticeKey(NoticeKind.RETRIED, job.id, job.attempt)
             text = _retried_text(job, item.failure.failure)
             yield notice_about(job, key, facts.now_seconds, text, {"attempt": float(job.attempt)})
+    for study in facts.studies:
+        yield _ended_study(study, facts.now_seconds)
 
 
 def conditions(facts: NoticeFacts) -> Iterator[NoticeCondition]:
@@ -111,6 +117,20 @@ def _ended_text(item: JobFacts) -> str:
     category = "" if item.failure is None else f" ({item.failure.failure.category})"
     starts = "1 start" if job.attempt == 1 else f"{job.attempt} starts"
     return f"{job.id} failed{category} after {lasted} and {starts}, {spent}{cause}."
+
+
+def _ended_study(study: StudyFacts, now_seconds: float) -> UserNotice:
+    """Return the notice of a study's end; a later run with more trials has another key."""
+    trials = "1 trial" if study.trials == 1 else f"{study.trials} trials"
+    left = f", {study.to_begin} more not begun" if study.to_begin else ""
+    best = "" if study.best is None else f", best value {study.best:.4g}"
+    text = f"Study {study.name} ended after {trials}{left}{best}, {_usd(study.spent_usd)} spent."
+    figures = {"spent_usd": float(study.spent_usd), "trials": float(study.trials)}
+    if study.best is not None:
+        figures["best"] = study.best
+    key = NoticeKey(NoticeKind.STUDY, study.name, study.trials)
+    person, team = study.person, study.team
+    return UserNotice(key, now_seconds, text, person=person, team=team, figures=figures)
 
 
 def _results(job: JobRecord) -> str:
@@ -181,17 +201,14 @@ def _late(item: JobFacts, now_seconds: float) -> Iterator[NoticeCondition]:
 
 
 def _over_budget(budget: BudgetFacts) -> Iterator[NoticeCondition]:
-    """Yield the condition of a budget that is probably used up before its work is done."""
+    """Yield the condition of a budget that is probably used up before its work or month ends."""
     spent_usd, limit_usd = budget.spent_usd, budget.budget_usd
     rate = f"at {_usd(budget.usd_per_hour)}/h"
     used = f"{_usd(spent_usd)} of {_usd(limit_usd)} spent"
     predicted_usd = _predicted_usd(budget)
     name = f"The budget of {_budget_name(budget)}"
     if predicted_usd is not None and predicted_usd > limit_usd:
-        text = (
-            f"{name} does not last: {used}, {rate}, and about {_usd(predicted_usd)} needed "
-            f"{_until(budget)}."
-        )
+        text = f"{name} does not last: {used}, {rate}, and about {_needed(budget, predicted_usd)}."
     elif predicted_usd is None and spent_usd >= _NEARLY_USED * limit_usd and budget.usd_per_hour:
         hours = float(max(limit_usd - spent_usd, Decimal(0)) / budget.usd_per_hour)
         lasts = format_duration(hours * _SECONDS_PER_HOUR)
@@ -207,18 +224,21 @@ def _over_budget(budget: BudgetFacts) -> Iterator[NoticeCondition]:
         figures["predicted_usd"] = float(predicted_usd)
     yield NoticeCondition(
         NoticeKind.BUDGET,
-        f"{budget.scope} {budget.name}".strip(),
+        " ".join(part for part in (budget.scope, budget.name, budget.month) if part),
         text,
         budget.job,
         budget.person,
         budget.team,
         HOLD_SECONDS[NoticeKind.BUDGET],
         figures,
+        is_told_once=budget.month is not None,
     )
 
 
 def _predicted_usd(budget: BudgetFacts) -> Decimal | None:
-    """Return the cost at the end of the work, or of the period; None if that is unknown."""
+    """Return the cost at the end of the work or the month; None if that is unknown."""
+    if budget.expected_usd is not None:
+        return Decimal(str(budget.expected_usd[1]))
     if budget.needed_usd is not None:
         return Decimal(str(budget.needed_usd))
     if budget.left_seconds is None:
@@ -227,14 +247,20 @@ def _predicted_usd(budget: BudgetFacts) -> Decimal | None:
     return budget.spent_usd + budget.usd_per_hour * hours
 
 
-def _until(budget: BudgetFacts) -> str:
+def _needed(budget: BudgetFacts, predicted_usd: Decimal) -> str:
+    most = _usd(predicted_usd)
+    if budget.expected_usd is not None:
+        least = _usd(Decimal(str(budget.expected_usd[0])))
+        between = most if least == most else f"{least} to {most}"
+        return f"{between} needed for the whole month"
     if budget.left_seconds is None:
-        return "in all"
-    return f"until its end in {format_duration(budget.left_seconds)}"
+        return f"{most} needed in all"
+    return f"{most} needed until its end in {format_duration(budget.left_seconds)}"
 
 
 def _budget_name(budget: BudgetFacts) -> str:
-    return "the deployment" if budget.scope == "fleet" else f"{budget.scope} {budget.name}"
+    name = "the deployment" if budget.scope == "fleet" else f"{budget.scope} {budget.name}"
+    return name if budget.month is None else f"{name} for {budget.month}"
 
 
 def _leaks(facts: NoticeFacts) -> Iterator[NoticeCondition]:

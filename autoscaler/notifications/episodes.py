@@ -57,8 +57,8 @@ class Episodes:
         for about, condition in current.items():
             held_seconds = now_seconds - self._held_since[about]
             latest = self._latest.get(about)
-            is_open = latest is not None and latest.is_open
-            if not is_open and held_seconds >= condition.hold_seconds:
+            is_told = latest is not None and (latest.is_open or condition.is_told_once)
+            if not is_told and held_seconds >= condition.hold_seconds:
                 episode = 1 if latest is None else latest.key.episode + 1
                 begun.append(condition.notice(episode, now_seconds))
         return EpisodeChanges(tuple(begun), tuple(self._over(current, now_seconds)))

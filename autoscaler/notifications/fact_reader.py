@@ -6,14 +6,22 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from autoscaler.controller.budgets.accounts import TELLING_SECONDS, BudgetStanding
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.predicted_goodput import remaining_seconds_of
-from autoscaler.domain.access import OWNER
+from autoscaler.domain.access import OWNER, Owner
+from autoscaler.domain.budget import ScopeKind, month_name
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.plan import CHANCE_FIGURE, NEEDED_FIGURE, Decision
-from autoscaler.notifications.facts import BudgetFacts, JobFacts, NoticeFacts, SilentProvider
+from autoscaler.notifications.facts import (
+    BudgetFacts,
+    JobFacts,
+    NoticeFacts,
+    SilentProvider,
+    StudyFacts,
+)
 from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.repositories.reports import FailureRecord
 from autoscaler.store.store import Store
@@ -34,12 +42,15 @@ class FactReader:
         self._spending = Spending(store)
         self._alive: frozenset[str] | None = None
         self._unseen: set[str] = set()
+        self._studies: set[str] = set()
+        self._idle_studies: frozenset[str] = frozenset()
         self._budgets: tuple[BudgetFacts, ...] = ()
         self._budgets_seconds = float("-inf")
 
     def forget_ended(self) -> None:
-        """Leave the jobs that have ended so far out of later facts."""
+        """Leave the jobs and studies that have ended so far out of later facts."""
         self._unseen.clear()
+        self._studies -= self._idle_studies
 
     def read(self, since_seconds: float, now_seconds: float) -> NoticeFacts:
         """Return the facts of now; jobs that ended before `since_seconds` are left out."""
@@ -49,6 +60,7 @@ class FactReader:
             jobs = (*alive, *self._ended(alive, since_seconds))
             job_facts = self._jobs(jobs, since_seconds, now_seconds)
             budgets = self._budgets_now(alive, held, now_seconds)
+            studies = self._ended_studies(jobs, alive, now_seconds)
         return NoticeFacts(
             now_seconds,
             since_seconds,
@@ -57,6 +69,7 @@ class FactReader:
             tuple(_silent(name, held, status) for name in sorted(status.silent)),
             status.strays,
             _overdue(held, now_seconds),
+            studies,
         )
 
     def _ended(self, alive: Sequence[JobRecord], since_seconds: float) -> list[JobRecord]:
@@ -111,6 +124,7 @@ class FactReader:
                 *(budget for budget in jobs if budget is not None),
                 *self._study_budgets(alive, held, now_seconds),
                 *self._fleet_budget(alive, held, now_seconds),
+                *self._month_budgets(now_seconds),
             )
         return self._budgets
 
@@ -154,7 +168,7 @@ class FactReader:
                 for decision in decisions
                 if decision is not None and _STUDY_SECONDS_FIGURE in decision.figures
             ]
-            owners = self._store.owners.of(OwnedKind.STUDY, study)
+            owner = self._study_owner(study)
             budgets.append(
                 BudgetFacts(
                     "study",
@@ -163,8 +177,8 @@ class FactReader:
                     self._spending.of_study(study, alive, now_seconds),
                     _rate_usd(instances),
                     max(times, default=None),
-                    person=owners[0].person if owners else OWNER,
-                    team=owners[0].team if owners else None,
+                    person=owner.person,
+                    team=owner.team,
                 )
             )
         return budgets
@@ -192,6 +206,91 @@ class FactReader:
                 _rate_usd(held),
                 needed_usd=float(needed_usd) if needed_usd is not None and is_more else None,
             ),
+        )
+
+    def _month_budgets(self, now_seconds: float) -> list[BudgetFacts]:
+        """Return the shared budgets by month: those of people, teams, studies and the fleet."""
+        budgets = []
+        for standing in self._status.budgets:
+            budget, scope = standing.budget, standing.budget.scope
+            if budget.month_usd is None:
+                continue
+            person, team = self._owner_of(standing)
+            budgets.append(
+                BudgetFacts(
+                    scope.kind.value,
+                    scope.name,
+                    budget.month_usd,
+                    standing.month_usd,
+                    standing.usd_per_hour,
+                    person=person,
+                    team=team,
+                    month=month_name(standing.month, budget.zone),
+                    expected_usd=self._expected_usd(standing, now_seconds),
+                )
+            )
+        return budgets
+
+    def _expected_usd(
+        self, standing: BudgetStanding, now_seconds: float
+    ) -> tuple[float, float] | None:
+        """Return the ends of what the month would cost if its limit slowed no job.
+
+        None: without a plan, the first hours of a month tell nothing of its rest.
+        """
+        plan = self._status.budget_plans.get(str(standing.budget.scope))
+        if plan is None and now_seconds - standing.month.start_seconds < TELLING_SECONDS:
+            return None
+        return standing.expected_usd(None if plan is None else plan.wished_usd, now_seconds)
+
+    def _owner_of(self, standing: BudgetStanding) -> tuple[str | None, str | None]:
+        """Return the person and the team of a budget; None where it has none."""
+        scope = standing.budget.scope
+        match scope.kind:
+            case ScopeKind.PERSON:
+                person = self._store.people.get(scope.name)
+                return scope.name, None if person is None else person.team
+            case ScopeKind.TEAM:
+                return None, scope.name
+            case ScopeKind.STUDY:
+                owner = self._study_owner(scope.name)
+                return owner.person, owner.team
+            case ScopeKind.FLEET:
+                return None, None
+
+    def _study_owner(self, study: str) -> Owner:
+        owners = self._store.owners.of(OwnedKind.STUDY, study)
+        return owners[0] if owners else Owner(OWNER, None)
+
+    def _ended_studies(
+        self, jobs: Sequence[JobRecord], alive: Sequence[JobRecord], now_seconds: float
+    ) -> tuple[StudyFacts, ...]:
+        """Return the studies that have ended: no driver, no job, and each trial has its result.
+
+        A driver that has died leaves trials without a result: its study goes on later.
+        """
+        self._studies |= {job.spec.study for job in jobs if job.spec.study is not None}
+        at_work = {job.spec.study for job in alive}
+        self._idle_studies = frozenset(
+            study
+            for study in self._studies - at_work
+            if self._store.leases.holder(study, now_seconds) is None
+        )
+        ended = (self._study(study, alive, now_seconds) for study in sorted(self._idle_studies))
+        return tuple(study for study in ended if study is not None)
+
+    def _study(
+        self, study: str, alive: Sequence[JobRecord], now_seconds: float
+    ) -> StudyFacts | None:
+        terms, trials = self._store.studies.terms(study), self._store.studies.trials(study)
+        if terms is None or not trials or not all(trial.stands.has_ended for trial in trials):
+            return None
+        owner, ids = self._study_owner(study), [trial.stands.job for trial in trials]
+        spent_usd = self._spending.of_study(study, alive, now_seconds, ids)
+        return StudyFacts(
+            *(study, len(trials), terms.to_begin, terms.best, spent_usd),
+            owner.person,
+            owner.team,
         )
 
 

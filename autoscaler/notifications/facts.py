@@ -1,4 +1,4 @@
-"""NoticeFacts from which notices follow: jobs, budgets and providers at one moment."""
+"""NoticeFacts from which notices follow: jobs, studies, budgets and providers at one moment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BudgetFacts:
     """A budget, and the spending of its jobs in US dollars.
 
     Attributes:
-        scope: whose budget it is: `job`, `study` or `fleet`.
+        scope: whose budget it is: `job`, `study`, `person`, `team` or `fleet`.
         name: its name in that scope; empty for the fleet.
         budget_usd, spent_usd, usd_per_hour: the limit, the cost so far, and the present rate.
         left_seconds: time until its work or its period ends; None: unknown.
@@ -43,6 +43,9 @@ class BudgetFacts:
             or nobody knows.
         job: the only job of the budget; None for several.
         person, team: owner of the budget.
+        month: its month, such as `2026-11`; None: it is no budget by month.
+        expected_usd: ends of what the whole month will cost, beyond the limit too; None: it is no
+            budget by month, or nobody knows.
     """
 
     scope: str
@@ -55,6 +58,25 @@ class BudgetFacts:
     job: JobRecord | None = None
     person: str | None = None
     team: str | None = None
+    month: str | None = None
+    expected_usd: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFacts:
+    """A study whose driver has left, and whose trials have all ended.
+
+    `trials` have begun, and `to_begin` more were wanted; None: no number was. `best` is the best
+    first value; None: no trial has one.
+    """
+
+    name: str
+    trials: int
+    to_begin: int | None
+    best: float | None
+    spent_usd: Decimal
+    person: str
+    team: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +104,4 @@ class NoticeFacts:
     silent: tuple[SilentProvider, ...] = ()
     strays: frozenset[str] = frozenset()
     overdue: Mapping[str, float] = field(default_factory=dict)
+    studies: tuple[StudyFacts, ...] = ()

@@ -14,7 +14,13 @@ from autoscaler.domain.plan import CHANCE_FIGURE, LATE_FIGURE, Action, Decision
 from autoscaler.domain.report import Failure, FailureCategory
 from autoscaler.notifications.conditions import NoticeCondition, conditions, events
 from autoscaler.notifications.episodes import QUIET_SECONDS, Episodes
-from autoscaler.notifications.facts import BudgetFacts, JobFacts, NoticeFacts, SilentProvider
+from autoscaler.notifications.facts import (
+    BudgetFacts,
+    JobFacts,
+    NoticeFacts,
+    SilentProvider,
+    StudyFacts,
+)
 from autoscaler.store.repositories.notices import KnownNotice
 from autoscaler.store.repositories.reports import FailureRecord
 from tests.conformance.store_examples import NOW, report, spec
@@ -173,11 +179,69 @@ def test_a_deadline_in_danger(
             "The budget of the deployment is nearly used up: $9.50 of $10 spent, and at $2/h the "
             "rest lasts 15m.",
         ),
+        (
+            {"scope": "team", "name": "nlp", "month": "2026-11", "expected_usd": (9.2, 12.5)},
+            "The budget of team nlp for 2026-11 does not last: $4 of $10 spent, at $2/h, and "
+            "about $9.20 to $12.50 needed for the whole month.",
+        ),
+        (
+            {"scope": "fleet", "name": "", "month": "2026-11", "expected_usd": (11.0, 11.0)},
+            "The budget of the deployment for 2026-11 does not last: $4 of $10 spent, at $2/h, "
+            "and about $11 needed for the whole month.",
+        ),
+        ({"scope": "team", "name": "nlp", "month": "2026-11", "expected_usd": (4.0, 10.0)}, None),
+        ({"scope": "team", "name": "nlp", "month": "2026-11"}, None),
     ],
 )
 def test_the_pace_of_a_budget(changes: dict[str, object], text: str | None) -> None:
     found = list(conditions(facts(budgets=(budget(**changes),))))
     assert [condition.text for condition in found] == ([] if text is None else [text])
+
+
+def month_budget(month: str, most_usd: float = 12.5) -> BudgetFacts:
+    changes = {"scope": "team", "name": "nlp", "job": None, "team": "nlp"}
+    return budget(**changes, month=month, expected_usd=(9.0, most_usd))
+
+
+def test_a_budget_by_month_is_told_once_a_month_with_its_team() -> None:
+    episodes, now_seconds = Episodes(()), NOW
+    told = []
+    for shown in (
+        month_budget("2026-11"),
+        month_budget("2026-11", most_usd=9.5),
+        month_budget("2026-11"),
+        month_budget("2026-12"),
+    ):
+        for _ in range(2):  # longer than a condition must hold, or be over
+            now_seconds += QUIET_SECONDS
+            changes = episodes.changes(conditions(facts(budgets=(shown,))), now_seconds)
+            for notice in changes.begun:
+                episodes.note(notice.key, is_open=True)
+                told.append((notice.key.subject, notice.team, notice.person))
+            for key in changes.over:
+                episodes.note(key, is_open=False)
+    assert told == [("team nlp 2026-11", "nlp", None), ("team nlp 2026-12", "nlp", None)]
+
+
+@pytest.mark.parametrize(
+    ("study", "text"),
+    [
+        (
+            StudyFacts("sweep", 12, 0, 0.031249, Decimal("4.2"), "ada", "nlp"),
+            "Study sweep ended after 12 trials, best value 0.03125, $4.20 spent.",
+        ),
+        (
+            StudyFacts("sweep", 1, 3, None, Decimal(0), "ada", "nlp"),
+            "Study sweep ended after 1 trial, 3 more not begun, $0 spent.",
+        ),
+    ],
+)
+def test_a_study_that_ended_is_told_with_its_best_value(study: StudyFacts, text: str) -> None:
+    (notice,) = events(facts(studies=(study,)))
+    assert notice.key == NoticeKey(NoticeKind.STUDY, "sweep", study.trials)
+    assert (notice.text, notice.person, notice.team) == (text, "ada", "nlp")
+    assert not notice.is_trial
+    assert notice.figures.get("best") == study.best
 
 
 def test_leaks() -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clock import VirtualClock
+from autoscaler.domain.access import Owner, Person, Role
+from autoscaler.domain.budget import Budget, BudgetPlan, BudgetScope, ScopeKind, month_name
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.notice import DeliveryState, NoticeKind
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms, TrialProgress
 from autoscaler.notifications.delivery import (
     GIVE_UP_SECONDS,
     NOT_DELIVERED,
@@ -24,6 +27,7 @@ from autoscaler.notifications.delivery import (
 from autoscaler.notifications.outbox import Notifications
 from autoscaler.notifications.targets import Target
 from autoscaler.store.memory.store import memory_store
+from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
 from tests.builders.waiting import wait_until
 from tests.conformance.store_examples import NOW, add_job
@@ -180,6 +184,107 @@ def test_the_budget_of_the_deployment(tmp_path: Path) -> None:
         told.look()
     assert kinds(world) == [NoticeKind.BUDGET]
     assert texts(world)[0].startswith("The budget of the deployment is nearly used up: $0.01 of")
+
+
+def test_shared_budgets_of_a_month(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.store.people.put(Person("ada", Role.SUBMITTER, "nlp"))
+    scopes = [
+        BudgetScope(ScopeKind.PERSON, "ada"),
+        BudgetScope(ScopeKind.TEAM, "nlp"),
+        BudgetScope(ScopeKind.STUDY, "sweep"),
+        BudgetScope(ScopeKind.FLEET),
+    ]
+    for scope in scopes:
+        world.store.budgets.put(Budget(scope, month_usd=Decimal(50)))
+    world.store.budgets.put(Budget(BudgetScope(ScopeKind.TEAM, "other"), hourly_usd=Decimal(5)))
+    told = notifications(world, target())
+    world.submit(person="ada", team="nlp")
+    world.tick(5)
+    for _ in range(3):  # the plan keeps within the limit, and no job is expected to need more
+        world.controller.status.budget_plans = {
+            str(scope): BudgetPlan(str(scope), planned_usd=50.0, wished_usd=50.0)
+            for scope in scopes
+        }
+        world.clock.advance(90.0)
+        told.look()
+    assert texts(world) == []
+    for _ in range(3):
+        world.controller.status.budget_plans = {
+            str(scope): BudgetPlan(str(scope), planned_usd=50.0, wished_usd=80.0)
+            for scope in scopes
+        }
+        world.clock.advance(90.0)
+        told.look()
+    notices = [entry.notice for entry in world.store.notices.latest()]
+    month = month_name(Budget(scopes[0]).month(world.clock.now()), "UTC")
+    assert {(each.key.subject, each.person, each.team) for each in notices} == {
+        (f"person ada {month}", "ada", "nlp"),
+        (f"team nlp {month}", None, "nlp"),
+        (f"study sweep {month}", "owner", None),
+        (f"fleet {month}", None, None),
+    }
+    assert all("$80 needed for the whole month" in text for text in texts(world))
+
+
+def test_the_first_hours_of_a_month_tell_nothing_without_a_plan(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    fleet = Budget(BudgetScope(ScopeKind.FLEET), month_usd=Decimal(1))
+    month = fleet.month(world.clock.now())
+    world.clock.advance(month.end_seconds + 60.0 - world.clock.now())
+    world.store.budgets.put(fleet)
+    told = notifications(world, target())
+    world.set_target(world.submit(), 1)
+    world.tick(5)
+    (standing,) = world.controller.status.budgets
+    assert standing.month_usd > 0
+    for _ in range(3):
+        world.clock.advance(90.0)
+        told.look()
+    assert texts(world) == []
+
+
+def test_the_end_of_a_study_is_told_once_for_each_run(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    store, now = world.store, world.clock.now
+    told = notifications(world, target())
+    store.owners.claim(OwnedKind.STUDY, "sweep", Owner("ada", "nlp"))
+
+    def run_trial(name: str, best: float, has_ended: bool = True) -> None:
+        """Run a trial to the end of its job, and let its driver leave."""
+        store.leases.take("sweep", "laptop", now(), 600.0)
+        trial = world.submit(name, study="sweep", person="ada", team="nlp")
+        store.studies.state("sweep", StudyTerms(to_begin=0, best=best))
+        store.studies.tell("sweep", [(TrialProgress(trial), None)], now())
+        told.look()
+        store.jobs.request_stop(trial, now())
+        world.tick(3)
+        told.look()  # the driver may begin another trial
+        store.studies.tell("sweep", [(TrialProgress(trial, has_ended=has_ended), None)], now())
+        store.leases.leave("sweep", "laptop")
+
+    def studies() -> list[str]:
+        latest = reversed(store.notices.latest())
+        return [each.notice.text for each in latest if each.notice.key.kind is NoticeKind.STUDY]
+
+    run_trial("one", 0.5)
+    assert studies() == []
+    told.look()
+    told.look()
+    first = "Study sweep ended after 1 trial, best value 0.5, $0 spent."
+    assert studies() == [first]
+    notifications(world, target()).look()  # of another process
+    assert studies() == [first]
+    run_trial("two", 0.25, has_ended=False)  # the driver died, and goes on later
+    told.look()
+    assert studies() == [first]
+    run_trial("two", 0.25)
+    store.studies.tell("sweep", [(TrialProgress("two", has_ended=True), None)], now())
+    told.look()
+    assert studies()[1:] == ["Study sweep ended after 3 trials, best value 0.25, $0 spent."]
+    link = Letterhead("deployment", URL).message(store.notices.latest()[0].notice).link
+    assert link == f"{URL}/studies/sweep"
+    assert {entry.notice.key.kind for entry in store.notices.latest()} == {NoticeKind.STUDY}
 
 
 def test_deliveries_to_removed_targets_are_given_up(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Final
 
 from autoscaler.controller.budgets.leave_limits import last_saves_usd, usual_seconds
 from autoscaler.controller.budgets.spending import cost_usd
@@ -39,6 +40,8 @@ _AHEAD_SHARE = 0.1
 # Clouds bill at least a minute of an instance.
 _LEAST_RESERVE_SECONDS = 60.0
 _HOUR = Decimal(3600)
+# Before this the month so far says nothing about its rest.
+TELLING_SECONDS: Final = 86_400.0
 
 _Key = tuple[BudgetScope, float]
 
@@ -97,6 +100,26 @@ class BudgetStanding:
             return None
         left_usd = max(float(self.budget.month_usd - self.month_usd - self.month_reserve_usd), 0.0)
         return left_usd / max(self.month.end_seconds - now_seconds, 1.0) * 3600.0
+
+    def expected_usd(
+        self, planned_usd: float | None, now_seconds: float
+    ) -> tuple[float, float] | None:
+        """Return the ends of what the present month will cost, beyond its limit too.
+
+        One end is `planned_usd`, what the present jobs will spend in the rest of the month, the
+        other the month's spending so far, continued. Before a day of the month has passed, or if
+        `planned_usd` is None, the other one stands alone. None without a limit for months.
+        """
+        if self.budget.month_usd is None:
+            return None
+        spent_usd = float(self.month_usd)
+        elapsed_seconds = max(now_seconds - self.month.start_seconds, 1.0)
+        rest_usd = [] if planned_usd is None else [planned_usd]
+        if elapsed_seconds >= TELLING_SECONDS or planned_usd is None:
+            left_seconds = max(self.month.end_seconds - now_seconds, 0.0)
+            rest_usd.append(spent_usd / elapsed_seconds * left_seconds)
+        ends = [spent_usd + usd for usd in rest_usd]
+        return min(ends), max(ends)
 
     def rooms(self, now_seconds: float) -> tuple[BudgetRoom, ...]:
         """Return what the jobs may spend from now on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 
 from autoscaler.clock import Clock
 from autoscaler.controller.budgets.accounts import BudgetStanding
@@ -18,9 +19,6 @@ from autoscaler.domain.errors import NotFound
 from autoscaler.store.repositories.people import unknown_person
 from autoscaler.store.store import Store
 from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
-
-# Before this the month so far says nothing about its rest.
-_LEAST_SECONDS = 86_400.0
 
 
 class SharedBudgets:
@@ -133,19 +131,13 @@ def expected_usd(
 ) -> tuple[float | None, float | None]:
     """Return the ends of what the present month will cost, never above its limit.
 
-    One end is what the present jobs will spend, the other the month's spending so far, continued.
-    Before a day of the month has passed, or without a plan, the other one stands alone.
+    They are those of `BudgetStanding.expected_usd` with the spending that the last plan permits.
     """
-    if standing.budget.month_usd is None:
+    ends = standing.expected_usd(None if plan is None else plan.planned_usd, now_seconds)
+    if ends is None:
         return None, None
-    spent_usd, limit_usd = float(standing.month_usd), float(standing.budget.month_usd)
-    elapsed_seconds = now_seconds - standing.month.start_seconds
-    left_seconds = standing.month.end_seconds - now_seconds
-    rest_usd = [] if plan is None else [plan.planned_usd]
-    if elapsed_seconds >= _LEAST_SECONDS or plan is None:
-        rest_usd.append(spent_usd / max(elapsed_seconds, 1.0) * left_seconds)
-    ends = [min(spent_usd + usd, max(limit_usd, spent_usd)) for usd in rest_usd]
-    return min(ends), max(ends)
+    most_usd = float(max(standing.budget.month_usd or Decimal(0), standing.month_usd))
+    return min(ends[0], most_usd), min(ends[1], most_usd)
 
 
 def _no_budget(scope: str) -> NotFound:
