@@ -33,7 +33,10 @@ class Diagnosis:
 
 
 def diagnose(
-    exit_code: int, last_lines: Sequence[str], reason: FailureReason | None = None
+    exit_code: int,
+    last_lines: Sequence[str],
+    reason: FailureReason | None = None,
+    memory_kills: int | None = None,
 ) -> Diagnosis:
     """Return the category and the cause of a failure.
 
@@ -44,12 +47,14 @@ def diagnose(
         exit_code: the exit code of the process, also of torchrun; negative for a signal.
         last_lines: the last lines of the output.
         reason: as the training process reported it, if it did.
+        memory_kills: processes that the kernel has ended for lack of memory meanwhile; None:
+            unknown.
     """
     evidence = read_evidence(exit_code, last_lines)
     diagnosis = _decisive(evidence)
     if diagnosis is None and not evidence.was_killed:
         diagnosis = _match_rules(evidence)
-    diagnosis = diagnosis or _describe_unmatched(evidence)
+    diagnosis = diagnosis or _describe_unmatched(evidence, memory_kills)
     return diagnosis if reason is None else replace(diagnosis, category=_OF_REASON[reason])
 
 
@@ -102,14 +107,14 @@ def _first_match(
     return None
 
 
-def _describe_unmatched(evidence: Evidence) -> Diagnosis:
+def _describe_unmatched(evidence: Evidence, memory_kills: int | None) -> Diagnosis:
     if evidence.exit_code in _OUTSIDE_EXIT_CODES or evidence.was_killed:
-        return _of_signal(-evidence.exit_code)
+        return _of_signal(-evidence.exit_code, memory_kills)
     if evidence.raised is not None:
         cause = f"the script raised {_shortened_error(evidence.raised)} ({evidence.raised.place})"
         return Diagnosis(_category_of_error(evidence.raised.root.type), cause)
     if evidence.exit_code < 0:
-        return _of_signal(-evidence.exit_code)
+        return _of_signal(-evidence.exit_code, memory_kills)
     last_line = evidence.last_line
     named = _NAMED_ERROR.match(last_line)
     category = _category_of_error(named["type"]) if named else FailureCategory.UNKNOWN
@@ -134,15 +139,26 @@ def _shortened_error(raised: Raised) -> str:
     return _one_line(raised.whole, _LONGEST_ERROR)
 
 
-def _of_signal(number: int) -> Diagnosis:
+def _of_signal(number: int, memory_kills: int | None) -> Diagnosis:
     if number == signal.SIGKILL:
-        return Diagnosis(FailureCategory.HOST_MEMORY, "killed by signal 9 (out of memory?)")
+        return _of_kill(memory_kills)
     name = next(
         (known_signal.name for known_signal in signal.Signals if known_signal == number), "unknown"
     )
     if -number in _OUTSIDE_EXIT_CODES:
         return Diagnosis(FailureCategory.ENDED_FROM_OUTSIDE, f"ended by signal {number} ({name})")
     return Diagnosis(FailureCategory.CRASH, f"crashed with signal {number} ({name})")
+
+
+def _of_kill(memory_kills: int | None) -> Diagnosis:
+    """Return the diagnosis of SIGKILL, which the kernel sends for lack of memory, as others do."""
+    if memory_kills is None:
+        return Diagnosis(FailureCategory.HOST_MEMORY, "killed by signal 9 (out of memory?)")
+    if memory_kills:
+        return Diagnosis(FailureCategory.HOST_MEMORY, "killed by signal 9: out of memory")
+    return Diagnosis(
+        FailureCategory.ENDED_FROM_OUTSIDE, "killed by signal 9, not for lack of memory"
+    )
 
 
 def _one_line(text: str, longest: int = _LONGEST_CAUSE) -> str:

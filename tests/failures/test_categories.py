@@ -99,6 +99,22 @@ def test_exit_codes_without_text(exit_code: int, category: FailureCategory) -> N
     assert diagnose(exit_code, ["step 5"]).category is category
 
 
+@pytest.mark.parametrize(
+    ("memory_kills", "category", "cause"),
+    [
+        (None, FailureCategory.HOST_MEMORY, "killed by signal 9 (out of memory?)"),
+        (2, FailureCategory.HOST_MEMORY, "killed by signal 9: out of memory"),
+        (0, FailureCategory.ENDED_FROM_OUTSIDE, "killed by signal 9, not for lack of memory"),
+    ],
+)
+@pytest.mark.parametrize("exit_code", [-9, 137])
+def test_the_kernel_knows_whether_memory_was_short(
+    exit_code: int, memory_kills: int | None, category: FailureCategory, cause: str
+) -> None:
+    diagnosis = diagnose(exit_code, ["step 5"], memory_kills=memory_kills)
+    assert (diagnosis.category, diagnosis.cause) == (category, cause)
+
+
 def test_a_kill_among_ranks_is_a_kill() -> None:
     assert diagnose(1, killed_among_ranks(HERE)).category is FailureCategory.HOST_MEMORY
 

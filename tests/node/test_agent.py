@@ -14,6 +14,7 @@ import pytest
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.report import Ending, Failure, FailureReason
+from autoscaler.node.script.post_mortem import memory_kills
 from autoscaler.wire.messages import NodeReport, Wanted
 from tests.node.controller import FakeController
 from tests.node.site import STEADY, LaunchedInstance, Site, wait_until
@@ -193,13 +194,29 @@ def test_a_command_that_does_not_exist_is_said_to_be_missing(site: Site) -> None
     assert failure.cause == "there is no program no-such-program: install it in setup"
 
 
+UNKNOWN_KILL = "killed by signal 9 (out of memory?)"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("pgfault 5\noom_kill 3\noom_kill_x 9\n", 3), ("pgfault 5\n", None), ("oom_kill x\n", None)],
+)
+def test_the_kernel_counts_what_it_ends_for_lack_of_memory(
+    tmp_path: Path, text: str, count: int | None
+) -> None:
+    (tmp_path / "vmstat").write_text(text)
+    assert memory_kills(tmp_path / "vmstat") == count
+    assert memory_kills(tmp_path / "missing") is None
+
+
 def test_a_killed_rank_is_a_failure_by_signal(site: Site) -> None:
     controller = site.serve(FOR_EVER)
     instance = site.launch()
     instance.wait_for(InstancePhase.TRAINING)
     psutil.Process(instance.starts()[-1]).kill()
     failure = the_failure(controller)
-    assert failure.cause == "killed by signal 9 (out of memory?)"
+    known = "killed by signal 9, not for lack of memory"
+    assert failure.cause == (known if memory_kills() is not None else UNKNOWN_KILL)
     assert failure.steps > 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 from autoscaler.domain.report import Failure, FailureReason
 from autoscaler.failures.causes import diagnose
@@ -13,6 +15,7 @@ from autoscaler.failures.signature import signature
 from autoscaler.node.files.logs import last_lines, write_line
 from autoscaler.node.instance import Instance
 
+_KERNEL_STATISTICS: Final = Path("/proc/vmstat")
 _LINES_READ = 200
 _LINES_REPORTED = 40
 # Prefix of each line if several ranks run; not part of the script's output.
@@ -25,15 +28,17 @@ def post_mortem(
     log_offset: int,
     exit_code: int,
     reason: FailureReason | None = None,
+    memory_kills: int | None = None,
 ) -> Failure:
     """Return the failure of a start, from its output in the log after `log_offset` bytes.
 
     The last lines are the script's own, without the report of torchrun. `reason` is the one that
-    the training process itself reported, if it did.
+    the training process itself reported, if it did. `memory_kills` counts processes that the
+    kernel has ended for lack of memory since the start; None: unknown.
     """
     printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
     lines = tuple(_RANK_PREFIX.sub("", line) for line in printed)
-    diagnosis = diagnose(exit_code, lines, reason)
+    diagnosis = diagnose(exit_code, lines, reason, memory_kills)
     return Failure(
         instance=instance.name,
         attempt=attempt,
@@ -45,6 +50,16 @@ def post_mortem(
         reason=reason,
         category=diagnosis.category,
     )
+
+
+def memory_kills(statistics: Path = _KERNEL_STATISTICS) -> int | None:
+    """Return how many processes the kernel has ended for lack of memory, ever; None: unknown."""
+    with suppress(OSError, ValueError):
+        for line in statistics.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    return None
 
 
 def caused_failure(instance: Instance, attempt: int, log_offset: int, cause: str) -> Failure:
