@@ -34,6 +34,7 @@ PATHS = (
     "/submit",
     "/offers",
     "/costs",
+    "/studies",
     "/people",
     "/people/me",
     "/audit",

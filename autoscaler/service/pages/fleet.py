@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -16,7 +16,9 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.outlooks import Outlooks
+from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.fleet_summary import (
@@ -28,7 +30,7 @@ from autoscaler.service.pages.fleet_summary import (
     notices,
 )
 from autoscaler.service.pages.job_rows import ShownJob
-from autoscaler.service.pages.prospects import Prospect, prospect_of
+from autoscaler.service.pages.prospects import Prospect, productive_share, prospect_of
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.time_axis import FinishAxis, axis_of
 from autoscaler.service.routes.permits import Permit
@@ -56,6 +58,8 @@ class FleetSources:
     status: ControllerStatus
     views: Views
     outlooks: Outlooks
+    receipts: Receipts
+    budgets: SharedBudgets
     clock: Clock
 
 
@@ -93,6 +97,10 @@ class FleetPage:
             "count": count,
             "alive": len(alive),
             "rows": rows,
+            "productive": productive_share(
+                [row.prospect.receipt for row in rows if row.prospect and row.prospect.receipt]
+            ),
+            "budgets": sources.budgets.views(),
             "axis": _axis(rows, now_seconds),
             "steps": sorted(rows, key=_worth, reverse=True),
             "limits": limit_lines(status, count),
@@ -117,7 +125,9 @@ class FleetPage:
         record = self._sources.store.jobs.get(key[1])
         outlooks = self._sources.outlooks
         samples = self._sources.store.reports.samples(record.id)
-        return prospect_of(outlooks.outlook(record), outlooks.curve(record), samples)
+        prospect = prospect_of(outlooks.outlook(record), outlooks.curve(record), samples)
+        receipt = self._sources.receipts.of(record, self._sources.clock.now())
+        return replace(prospect, receipt=receipt)
 
     def _shown(self, alive: Sequence[JobRecord], count: FleetCount) -> list[JobRecord]:
         """Return the jobs of the page: those that need a person first, then the dearest."""

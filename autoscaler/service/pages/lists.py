@@ -15,6 +15,7 @@ from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.rendering import Pages
@@ -119,7 +120,7 @@ class CostBar:
     share: float
 
 
-def costs_router(pages: Pages, views: Views, clock: Clock) -> APIRouter:
+def costs_router(pages: Pages, views: Views, budgets: SharedBudgets, clock: Clock) -> APIRouter:
     """Return the page of costs."""
     router = APIRouter(include_in_schema=False)
     workers = ThreadPoolExecutor(1, thread_name_prefix="castor-costs")
@@ -146,6 +147,8 @@ def costs_router(pages: Pages, views: Views, clock: Clock) -> APIRouter:
             days=list(by_day.items()),
             greatest_day=max(by_day.values(), default=Decimal(0)),
             persons=bars(view.by_person),
+            teams=bars(view.by_team),
+            budgets=budgets.views(),
             jobs=bars(view.by_job),
             offers=bars(view.by_offer),
             months=sorted(view.by_month.items(), reverse=True),

@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from autoscaler.domain.report import ReportSample
+from autoscaler.domain.time_use import CostCategory
+from autoscaler.wire.cost_messages import ReceiptView
 from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookView
 
 PAYS_FROM: Final = 1.0
@@ -57,6 +59,7 @@ class Prospect:
     last: SizeStep | None = None
     next: SizeStep | None = None
     goodputs: tuple[float, ...] = ()
+    receipt: ReceiptView | None = None
 
 
 def prospect_of(
@@ -78,6 +81,23 @@ def prospect_of(
         _further(held, by_instances.get(count + 1), value),
         goodputs,
     )
+
+
+def productive_share(receipts: Sequence[ReceiptView]) -> float | None:
+    """Return the share of the jobs' billed seconds that were useful.
+
+    None if nothing was billed, or if it is unknown what most of it was for.
+    """
+    billed_seconds = sum(receipt.whole.billed_seconds for receipt in receipts)
+    unknown = sum(_seconds_of(receipt, CostCategory.UNKNOWN) for receipt in receipts)
+    if billed_seconds <= 0 or unknown > billed_seconds / 2:
+        return None
+    useful = sum(_seconds_of(receipt, CostCategory.USEFUL) for receipt in receipts)
+    return useful / billed_seconds
+
+
+def _seconds_of(receipt: ReceiptView, category: CostCategory) -> float:
+    return sum(part.seconds for part in receipt.whole.parts if part.category is category)
 
 
 def course_of(samples: Sequence[ReportSample]) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.logins import Logins
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles
+from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
@@ -53,10 +54,11 @@ class PageDependencies:
     submissions: Submissions
     bundles: Bundles
     views: Views
+    receipts: Receipts
+    budgets: SharedBudgets
     outlooks: Outlooks
     logs: Logs
     results: Results
-    receipts: Receipts
     studies: Studies
     status: ControllerStatus
     changes: Changes
@@ -80,7 +82,9 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
     """Return the routers of all pages."""
     store, status, views, clock = parts.store, parts.status, parts.views, parts.clock
     histories = Histories(store, clock)
-    fleet = FleetSources(store, status, views, parts.outlooks, clock)
+    fleet = FleetSources(
+        store, status, views, parts.outlooks, parts.receipts, parts.budgets, clock
+    )
     job = JobPageSources(
         *(store, views, parts.outlooks, histories),
         *(parts.logs, parts.results, parts.receipts, clock),
@@ -97,7 +101,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         job_forms_router(JobForms(pages, parts.submissions, clock)),
         submit_router(pages, uploads),
         offers_router(pages, store, views, status, clock),
-        costs_router(pages, views, clock),
+        costs_router(pages, views, parts.budgets, clock),
         people_pages_router(PeoplePages(pages, parts.authentication, clock)),
         audit_page_router(pages, store, clock),
     )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from autoscaler.clock import SystemClock
@@ -40,6 +41,12 @@ def test_people_are_invited_listed_changed_and_removed(api: Api) -> None:
     assert (ada["name"], ada["role"], ada["team"]) == ("ada", "operator", None)
     assert "all tokens revoked" in castor("people", "remove", "ada")
     assert "ada" not in castor("people")
+
+
+def test_castor_open_prints_an_address_that_signs_a_browser_in(api: Api) -> None:
+    address = castor("open", "--no-browser").strip()
+    reply = httpx.get(address)
+    assert reply.status_code == 303 and "castor-session=" in reply.headers["set-cookie"]
 
 
 def test_a_change_of_nothing_is_a_mistake_of_usage(api: Api) -> None:

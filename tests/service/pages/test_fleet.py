@@ -16,6 +16,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.domain.report import ReportSample
+from autoscaler.domain.time_use import CostCategory
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.fleet_summary import (
     FleetCount,
@@ -24,8 +25,9 @@ from autoscaler.service.pages.fleet_summary import (
     limit_lines,
     notices,
 )
-from autoscaler.service.pages.prospects import course_of, prospect_of
+from autoscaler.service.pages.prospects import course_of, productive_share, prospect_of
 from autoscaler.service.pages.time_axis import axis_of
+from autoscaler.wire.cost_messages import CategoryView, CostSplitView, ReceiptView
 from autoscaler.wire.outlook_messages import (
     CurvePointView,
     CurveView,
@@ -134,6 +136,20 @@ def test_the_first_instance_has_no_worth_and_the_last_one_no_step_beyond() -> No
     assert prospect.last is not None and prospect.last.worth is None
     assert prospect.next is None
     assert prospect_of(OUTLOOK, CurveView("a", NOW), ()).offer is None
+
+
+def receipt(useful: float, unknown: float) -> ReceiptView:
+    parts = (
+        CategoryView(CostCategory.USEFUL, useful, Decimal(0), 0.0),
+        CategoryView(CostCategory.UNKNOWN, unknown, Decimal(0), 0.0),
+    )
+    return ReceiptView("a", False, CostSplitView(Decimal(0), 100, None, parts))
+
+
+def test_the_useful_share_is_that_of_all_jobs_and_unknown_with_too_little() -> None:
+    assert productive_share(()) is None
+    assert productive_share((receipt(90.0, 0.0), receipt(50.0, 20.0))) == 0.7
+    assert productive_share((receipt(0.0, 90.0),)) is None
 
 
 def sample(at_seconds: float, progress: float) -> ReportSample:
