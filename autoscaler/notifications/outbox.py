@@ -98,9 +98,9 @@ class Notifications:
         if self._store.notices.add(notice, names_of(self.targets, notice)):
             self._wake()
 
-    def latest(self, limit: int) -> tuple[Delivery, ...]:
-        """Return the latest deliveries, the newest first."""
-        return self._store.notices.latest(limit)
+    def latest(self, limit: int, below: int | None = None) -> tuple[Delivery, ...]:
+        """Return the latest deliveries with a number below `below`, the newest first."""
+        return self._store.notices.latest(limit, below)
 
     def look(self) -> None:
         """Store new notices once, and wake the threads that deliver them."""

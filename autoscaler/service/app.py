@@ -56,7 +56,13 @@ from autoscaler.service.routes.logins import login_pages_router, logins_router
 from autoscaler.service.routes.nodes import NodeRoutes, nodes_router
 from autoscaler.service.routes.notifications import notifications_router
 from autoscaler.service.routes.outlooks import outlooks_router
-from autoscaler.service.routes.pages import PageQuery, page_query, page_response
+from autoscaler.service.routes.pages import (
+    CursorText,
+    PageQuery,
+    cursor_of,
+    page_query,
+    page_response,
+)
 from autoscaler.service.routes.people import (
     audit_router,
     browser_links_router,
@@ -275,16 +281,21 @@ def _job_facts(dependencies: ServiceDependencies) -> APIRouter:
 
     @router.get("/{name}/decisions")
     def decisions(
+        request: Request,
         name: str,
+        cursor: CursorText = None,
         limit: int = Query(default=100, ge=1, le=10_000),
         requester: Requester = Depends(Permit(AccessAction.READ)),
     ) -> JsonResponse[tuple[DecisionView, ...]]:
         """List the decisions for a job with their reasons, the latest first."""
         job = _meant(store, name, requester)
-        entries = store.journal.decisions(job.id, limit)
-        return json_response(
-            tuple[DecisionView, ...], tuple(decision_view(entry) for entry in entries)
-        )
+        order = f"decisions {job.id}"  # a name may mean another job by the next page
+        place = PageQuery(limit, cursor).place(order, int)
+        rows = store.journal.decisions(job.id, limit + 1, None if place is None else place[0])
+        entries, is_last = rows[:limit], len(rows) <= limit
+        following = None if is_last else cursor_of(order, entries[-1].plan)
+        listed = tuple(decision_view(entry) for entry in entries)
+        return page_response(tuple[DecisionView, ...], listed, request, following)
 
     @router.get("/{name}/forecast")
     def forecast(
@@ -345,9 +356,16 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
         return json_response(FleetView, views.fleet(clock.now()))
 
     @router.get("/offers", dependencies=[Depends(Permit(AccessAction.READ))])
-    def offers() -> JsonResponse[OffersView]:
-        """Return all offers with source and age of their prices."""
-        return json_response(OffersView, views.offers(clock.now()))
+    def offers(
+        request: Request, page: PageQuery = Depends(page_query)
+    ) -> JsonResponse[OffersView]:
+        """List all offers with source and age of their prices; in pages, by id."""
+        view = views.offers(clock.now())
+        if page.limit is None and page.cursor is None:
+            return json_response(OffersView, view)
+        rows = sorted(view.offers, key=lambda row: row.offer.id)
+        part, cursor = page.part(rows, "offers", lambda row: row.offer.id)
+        return page_response(OffersView, replace(view, offers=part), request, cursor)
 
     @router.post("/freeze")
     def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> NoContent:

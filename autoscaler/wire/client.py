@@ -272,6 +272,10 @@ class Client:
         """Return all shared budgets with their spending, sorted by scope."""
         return self._http.get_printable(tuple[BudgetView, ...], "/v1/budgets")
 
+    def budget(self, scope: str) -> BudgetView:
+        """Return the budget of a scope with its spending. `NotFound`: there is none."""
+        return self._http.get_printable(BudgetView, f"/v1/budgets/{quote(scope, safe='')}")
+
     def set_budget(self, scope: str, request: BudgetRequest) -> BudgetView:
         """Set the budget of a scope. `Forbidden`: not an admin; `SpecError`: a bad value."""
         body = encode(BudgetRequest, request)

@@ -29,7 +29,9 @@ class NoticesConformance:
         assert (waiting.notice, waiting.state) == (notice(), DeliveryState.WAITING)
         assert (waiting.attempts, waiting.next_seconds) == (0, NOW)
         assert [entry.target for entry in store.notices.latest()] == ["chat", "ops"]
-        assert len(store.notices.latest(limit=1)) == 1
+        (newest,) = store.notices.latest(limit=1)
+        assert store.notices.latest(below=newest.number) == (waiting,)
+        assert store.notices.latest(below=waiting.number) == ()
 
     def test_a_condition_is_open_until_it_ends_and_an_event_never(self, store: Store) -> None:
         store.notices.add(notice(), [])

@@ -237,6 +237,9 @@ class JournalConformance:
         assert [entry.decision.reason for entry in entries] == ["tick 4", "tick 3"]
         assert [store.journal.inputs(entry).now_seconds for entry in entries] == [NOW + 4, NOW + 3]
         assert store.journal.decisions("unknown") == ()
+        older = store.journal.decisions("digits", 2, before_plan=entries[-1].plan)
+        assert [entry.decision.reason for entry in older] == ["tick 2", "tick 1"]
+        assert store.journal.decisions(before_plan=store.journal.decisions()[-1].plan) == ()
 
     def test_old_entries_are_pruned_and_the_rest_can_be_replayed(self, store: Store) -> None:
         alphas = (0.1, 0.2, 0.1, 0.3)

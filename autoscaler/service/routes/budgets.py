@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.routes.bodies import Body, JsonResponse, NoContent, json_response
+from autoscaler.service.routes.pages import PageQuery, page_query, page_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
 
@@ -17,9 +18,13 @@ def budgets_router(budgets: SharedBudgets) -> APIRouter:
     router = APIRouter(prefix="/v1/budgets")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
-    def all_budgets() -> JsonResponse[tuple[BudgetView, ...]]:
-        """List all budgets with their spending, pace and weight of a dollar."""
-        return json_response(tuple[BudgetView, ...], budgets.views())
+    def all_budgets(
+        request: Request, page: PageQuery = Depends(page_query)
+    ) -> JsonResponse[tuple[BudgetView, ...]]:
+        """List all budgets with their spending, pace and weight of a dollar, by scope."""
+        views = sorted(budgets.views(), key=lambda view: view.scope)
+        part, cursor = page.part(views, "budgets", lambda view: view.scope)
+        return page_response(tuple[BudgetView, ...], part, request, cursor)
 
     @router.get("/{scope}", dependencies=[Depends(Permit(AccessAction.READ))])
     def one_budget(scope: str) -> JsonResponse[BudgetView]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 from autoscaler.domain.notice import Delivery
 from autoscaler.notifications.outbox import Notifications
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.routes.bodies import JsonResponse, json_response
+from autoscaler.service.routes.pages import (
+    LARGEST_PAGE,
+    CursorText,
+    PageQuery,
+    cursor_of,
+    page_response,
+)
 from autoscaler.service.routes.permits import Permit
 from autoscaler.wire.notification_messages import (
     DeliveryView,
@@ -23,14 +30,21 @@ def notifications_router(notifications: Notifications) -> APIRouter:
     router = APIRouter(prefix="/v1/notifications")
 
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ_NOTIFICATIONS))])
-    def latest(limit: int = Query(default=50, ge=1, le=1000)) -> JsonResponse[NotificationsView]:
+    def latest(
+        request: Request,
+        cursor: CursorText = None,
+        limit: int = Query(default=50, ge=1, le=LARGEST_PAGE),
+    ) -> JsonResponse[NotificationsView]:
         """List the latest deliveries of notices, and the targets."""
-        deliveries = notifications.latest(limit)
+        place = PageQuery(limit, cursor).place("notifications", int)
+        rows = notifications.latest(limit + 1, None if place is None else place[0])
+        deliveries, is_last = rows[:limit], len(rows) <= limit
+        following = None if is_last else cursor_of("notifications", deliveries[-1].number)
         view = NotificationsView(
             tuple(TargetView(target.name, target.kind) for target in notifications.targets),
             tuple(_view(delivery, notifications.deployment) for delivery in deliveries),
         )
-        return json_response(NotificationsView, view)
+        return page_response(NotificationsView, view, request, following)
 
     @router.post("/test")
     def test(

@@ -46,11 +46,15 @@ class MemoryJournal(Journal):
                 for decision in decisions
             )
 
-    def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
+    def decisions(
+        self, job: str | None = None, limit: int = 100, before_plan: int | None = None
+    ) -> tuple[JournalEntry, ...]:
         with self._lock:
             latest_first: Iterable[JournalEntry] = reversed(self._entries)
             if job is not None:
                 latest_first = (entry for entry in latest_first if entry.decision.job == job)
+            if before_plan is not None:
+                latest_first = (entry for entry in latest_first if entry.plan < before_plan)
             return tuple(islice(latest_first, limit))
 
     def latest(self, jobs: Collection[str]) -> Mapping[str, JournalEntry]:

@@ -45,9 +45,14 @@ class MemoryNotices(UserNotices):
             waiting.sort(key=lambda entry: (entry.next_seconds, entry.number))
             return tuple(waiting[:limit])
 
-    def latest(self, limit: int = 100) -> tuple[Delivery, ...]:
+    def latest(self, limit: int = 100, below: int | None = None) -> tuple[Delivery, ...]:
         with self._lock:
-            return tuple(sorted(self._deliveries.values(), key=_newest_first)[:limit])
+            listed = [
+                entry
+                for entry in self._deliveries.values()
+                if below is None or entry.number < below
+            ]
+            return tuple(sorted(listed, key=_newest_first)[:limit])
 
     def record(self, delivery: Delivery) -> None:
         with self._lock:

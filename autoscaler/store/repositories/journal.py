@@ -36,8 +36,13 @@ class Journal(ABC):
         """Store a plan with its snapshot, and the given subset of its decisions."""
 
     @abstractmethod
-    def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
-        """Return at most `limit` decisions of one job, or of all if None, the latest first."""
+    def decisions(
+        self, job: str | None = None, limit: int = 100, before_plan: int | None = None
+    ) -> tuple[JournalEntry, ...]:
+        """Return at most `limit` decisions of one job, or of all if None, the latest first.
+
+        With `before_plan`, only those of earlier plans; a plan has one decision for each job.
+        """
 
     @abstractmethod
     def latest(self, jobs: Collection[str]) -> Mapping[str, JournalEntry]:

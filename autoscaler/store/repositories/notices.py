@@ -37,8 +37,11 @@ class UserNotices(ABC):
         """Return at most `limit` deliveries that wait for a target, those due first."""
 
     @abstractmethod
-    def latest(self, limit: int = 100) -> tuple[Delivery, ...]:
-        """Return at most `limit` deliveries, those of the latest notices first."""
+    def latest(self, limit: int = 100, below: int | None = None) -> tuple[Delivery, ...]:
+        """Return at most `limit` deliveries, those of the latest notices first.
+
+        With `below`, only those with smaller numbers.
+        """
 
     @abstractmethod
     def record(self, delivery: Delivery) -> None:

@@ -66,10 +66,14 @@ class SqlJournal(Journal):
             )
             after_commit(session, partial(memory.keep, cut, now_seconds))
 
-    def decisions(self, job: str | None = None, limit: int = 100) -> tuple[JournalEntry, ...]:
+    def decisions(
+        self, job: str | None = None, limit: int = 100, before_plan: int | None = None
+    ) -> tuple[JournalEntry, ...]:
         rows = select(DecisionRow, PlanRow).join(PlanRow, PlanRow.id == DecisionRow.plan)
         if job is not None:
             rows = rows.where(DecisionRow.job == job)
+        if before_plan is not None:
+            rows = rows.where(DecisionRow.plan < before_plan)
         with self._database.read() as session:
             results = session.execute(rows.order_by(DecisionRow.id.desc()).limit(limit))
             return tuple(

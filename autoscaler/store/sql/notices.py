@@ -69,9 +69,12 @@ class SqlNotices(UserNotices):
         with self._database.read() as session:
             return _deliveries(session, rows.limit(limit))
 
-    def latest(self, limit: int = 100) -> tuple[Delivery, ...]:
+    def latest(self, limit: int = 100, below: int | None = None) -> tuple[Delivery, ...]:
+        rows = _WITH_NOTICES.order_by(DeliveryRow.id.desc()).limit(limit)
+        if below is not None:
+            rows = rows.where(DeliveryRow.id < below)
         with self._database.read() as session:
-            return _deliveries(session, _WITH_NOTICES.order_by(DeliveryRow.id.desc()).limit(limit))
+            return _deliveries(session, rows)
 
     def record(self, delivery: Delivery) -> None:
         with self._database.write() as session:
