@@ -100,7 +100,7 @@ class Launching:
                 self.resolve(sent.id)
             raise
         if not had_no_reply:
-            self.resolve(sent.id)
+            self._records.keep_launched(launched)
         return launched
 
     def _launched(self, request: LaunchRequest, sale: GcpSale, name: str) -> CloudInstance:

@@ -94,6 +94,22 @@ class Records:
             except sqlite3.Error as error:
                 _log.warning("%s: the launch of %s stays: %s", self._path, instance_id, error)
 
+    def keep_launched(self, instance: CloudInstance) -> None:
+        """Record a launched instance in place of its launch.
+
+        The next controller can then look its end up, also if no list has shown it. A failed write
+        is logged.
+        """
+        text = _instance_text(instance)
+        with self._lock:
+            try:
+                self._write(_INSTANCE, [(instance.id, text)], ())
+            except sqlite3.Error as error:
+                _log.warning("%s: %s is not recorded: %s", self._path, instance.id, error)
+            else:
+                self._recorded[_INSTANCE][instance.id] = text
+        self.drop_launch(instance.id)
+
     def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
         """Replace the recorded instances.
 

@@ -136,6 +136,24 @@ def test_the_next_controller_looks_a_launch_without_a_reply_up(
     assert Records(world.kept, OURS).launches() == [], "it is looked up once"
 
 
+def test_the_next_controller_finds_the_end_of_a_launch_that_no_list_has_shown(
+    world: GcpWorld,
+) -> None:
+    provider = world.connect()
+    world.project.lag_seconds = QUICK.visible_seconds - 5.0
+    launched = provider.launch(world.request("1", SMALL_SPOT))
+    assert Records(world.kept, OURS).launches() == []
+    world.pass_time(10.0)
+    world.take(launched.id)
+    world.pass_time(QUICK.visible_seconds)
+    ended = find(world.connect(), launched.id)
+    assert (ended.state, ended.launched_seconds) == (
+        CloudState.TERMINATED,
+        launched.launched_seconds,
+    )
+    assert ended.ended_seconds is not None and ended.ended_seconds <= world.clock.now()
+
+
 def test_a_launch_that_was_never_received_is_no_instance(world: GcpWorld) -> None:
     provider = world.connect()
     world.faults.add(Fault(INSERT, When.LOST_BEFORE, times=1))
