@@ -17,6 +17,7 @@ from autoscaler.domain.instance import (
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.simulator.restarting import RestartingAgents
+from autoscaler.simulator.time_meters import TimeMeters
 from autoscaler.simulator.training.base import JobTraining, Member
 from autoscaler.simulator.training.profiled import Training
 from autoscaler.store.store import Store
@@ -32,14 +33,19 @@ class Equipment:
 
 
 class SimulatedAgents:
-    """All agents of one deployment."""
+    """All agents of one deployment; `meters` count the use of their time, None: nothing does."""
 
     def __init__(
-        self, store: Store, provider: Provider, equipment: Mapping[str, Equipment]
+        self,
+        store: Store,
+        provider: Provider,
+        equipment: Mapping[str, Equipment],
+        meters: TimeMeters | None = None,
     ) -> None:
         self._store = store
         self._provider = provider
         self._equipment = equipment
+        self._meters = meters
         self._trainings: dict[str, JobTraining] = {}
         self._last_reported: dict[str, object] = {}
         self._restarting: dict[str, RestartingAgents] = {}
@@ -82,6 +88,8 @@ class SimulatedAgents:
                 for held_instance in self._store.instances.of_job(job)
                 if held_instance.cloud_id in running
             ]
+            if self._meters is not None:
+                self._meters.count(job, training, held, now_seconds)
             if training.is_complete:
                 self._report_end(held, now_seconds)
                 self.forget(job)

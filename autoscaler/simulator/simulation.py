@@ -18,6 +18,7 @@ from autoscaler.policies.base import Policy
 from autoscaler.simulator.agents import SimulatedAgents
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.studies.driver import StudyDriver
+from autoscaler.simulator.time_meters import TimeMeters
 from autoscaler.simulator.training.base import JobTraining, Span
 from autoscaler.simulator.workloads.arrivals import Arriving
 from autoscaler.simulator.workloads.submission import SimulatedSubmission, Submitter
@@ -110,7 +111,10 @@ class _AtOnce:
 
 
 class Simulation:
-    """One run of a scenario; `on_progress` is called with each job that ended."""
+    """One run of a scenario; `on_progress` is called with each job that ended.
+
+    `meters` count what the time of instances is for; None: receipts are not needed.
+    """
 
     def __init__(
         self,
@@ -119,13 +123,14 @@ class Simulation:
         cloud: SimulatedProvider,
         policy: TimedPolicy,
         clock: VirtualClock,
+        meters: TimeMeters | None = None,
     ) -> None:
         self._scenario = scenario
         self._store = store
         self._cloud = cloud
         self._policy = policy
         self._clock = clock
-        self._agents = SimulatedAgents(store, cloud, scenario.equipment)
+        self._agents = SimulatedAgents(store, cloud, scenario.equipment, meters)
         study = scenario.study
         self._driver = None if study is None else StudyDriver(scenario, study, store)
         self._submitters: list[Submitter] = [Arriving(scenario)]

@@ -30,6 +30,7 @@ from autoscaler.simulator.results import JobResult, Result, as_document, result_
 from autoscaler.simulator.scenario import Scenario
 from autoscaler.simulator.simulation import Ran, Simulation, SimulationRun, TimedPolicy
 from autoscaler.simulator.studies.study import SimulatedStudy
+from autoscaler.simulator.time_meters import TimeMeters
 from autoscaler.simulator.training.profiled import TrainingSettings
 from autoscaler.simulator.training.published_compat import Quirks
 from autoscaler.spec.objective_text import parse_objective_text
@@ -81,11 +82,17 @@ class PreparedSimulation:
     jobs: int = 0
     size_warnings: tuple[str, ...] = ()
 
-    def begin(self, store: Store, clock: VirtualClock, policy: Policy | None = None) -> Simulation:
+    def begin(
+        self,
+        store: Store,
+        clock: VirtualClock,
+        policy: Policy | None = None,
+        meters: TimeMeters | None = None,
+    ) -> Simulation:
         """Return the simulation; `policy` stands for the planner, None for the planner itself."""
         timed = TimedPolicy(policy or self.planner, SystemClock())
         cloud = _cloud(self.market, self.options.seed, store, clock)
-        return Simulation(self.scenario, store, cloud, timed, clock)
+        return Simulation(self.scenario, store, cloud, timed, clock, meters)
 
     def result(self, run: SimulationRun, store: Store) -> Result:
         """Return the result of a run of this simulation."""

@@ -24,6 +24,7 @@ from autoscaler.service.access.browser_sessions import BrowserSessions, open_ses
 from autoscaler.service.access.request_limits import RequestLimits
 from autoscaler.simulator.results import Result
 from autoscaler.simulator.simulation import Simulation
+from autoscaler.simulator.time_meters import TimeMeters
 from autoscaler.state_directory import let_owner_in
 
 LEAST_PACE: Final = 1.0
@@ -85,7 +86,10 @@ class SimulatedDeployment(Deployment):
         self._verifiers = {}
         self.storage = None
         self.call_workers = ThreadWorkers({}, ThreadPoolExecutor)
-        self.simulation: Simulation = self._prepared.begin(self.store, self._paced_clock, policy)
+        meters = TimeMeters(self.store)
+        self.simulation: Simulation = self._prepared.begin(
+            self.store, self._paced_clock, policy, meters
+        )
         return self.simulation.controller
 
     def _sessions(self) -> BrowserSessions:

@@ -36,7 +36,11 @@ def test_pages_show_a_simulation_that_ends_as_without_them(options: SimulateOpti
             page = browser.get(simulation.link())
             assert page.status_code == 200 and "Sign out" in page.text
             jobs = browser.get(f"{simulation.url}/v1/jobs").json()
+            receipt = browser.get(f"{simulation.url}/v1/jobs/a/receipt").json()
     assert {job["phase"] for job in jobs} == {"finished"}
+    seconds = {part["category"]: part["seconds"] for part in receipt["whole"]["parts"]}
+    assert seconds["useful"] > 0 and seconds["boot"] == pytest.approx(30.0, abs=1.0)
+    assert seconds.get("unknown", 0.0) == pytest.approx(0.0, abs=1.0)
     alone = run_simulation(options)
     assert [job.name for job in result.jobs] == ["a", "b"]
     assert result.totals.cost_usd == pytest.approx(alone.totals.cost_usd, rel=1e-6)
