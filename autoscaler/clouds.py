@@ -6,20 +6,21 @@ Terraform wrote.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from autoscaler.spec.form_file import read_text
+from autoscaler.spec.forms import Form
 from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
 from providers.blocks import BlockMarket
 from providers.local.provider import LocalProvider
 from providers.local.settings import LocalSettings
 from providers.plugin import ControllerContext, ProviderPlugin
-from providers.registry import plugin_of, provider_at
+from providers.registry import plugin_of, provider_at, providers
 from providers.storage import JobStorage
 
 _DEFAULT_CLOUD: Final = "aws"
@@ -41,17 +42,24 @@ def open_providers(
         SpecError: a source can't be read or used, or instances can't reach the controller.
         ProviderError: the cloud does not return the pools, and no copy of them is cached.
     """
-    providers: dict[str, Provider] = {}
+    opened: dict[str, Provider] = {}
     if local is not None:
-        providers["local"] = LocalProvider(
+        opened["local"] = LocalProvider(
             context.state / "local", context.controller, local, context.clock
         )
     for source in sources:
         cloud, plugin = _plugin_of(source)
-        if cloud in providers:
+        if cloud in opened:
             raise second_source(source, cloud)
-        providers[cloud] = plugin.open_provider(source, context)
-    return providers
+        opened[cloud] = plugin.open_provider(source, context)
+    return opened
+
+
+def pools_forms() -> Mapping[str, type[Form]]:
+    """Return the forms of files of pools by cloud, of all providers that can be used."""
+    usable = (listing.name for listing in providers() if listing.trouble is None)
+    forms = {name: plugin_of(name, "cloud").pools_form() for name in usable}
+    return {name: form for name, form in forms.items() if form is not None}
 
 
 def second_source(source: str, cloud: str) -> SpecError:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
+from autoscaler.spec.forms import Form
 from providers.base import Provider
 from providers.bill import Account, BillSource
 from providers.blocks import BlockMarket
@@ -62,6 +63,10 @@ class ProviderPlugin(ABC):
             SpecError: the source can't be read or used, or instances can't reach the controller.
             ProviderError: the cloud does not return the pools.
         """
+
+    def pools_form(self) -> type[Form] | None:
+        """Return the form of a file of pools, for its schema; None: the provider has none."""
+        return None
 
     def open_storage(self, source: str, context: ControllerContext) -> JobStorage | None:
         """Return the storage of jobs' files that `source` names.

@@ -343,12 +343,16 @@ def offers(
 
 @app.command()
 def schema(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="job, study, offers or pool.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="job, study, offers, pools or pool.")
+    ],
 ) -> None:
     """Print the JSON Schema of a kind of file, with which editors complete and check it."""
-    from autoscaler.spec.schemas import file_schema
+    from autoscaler.clouds import pools_forms
+    from autoscaler.spec.schemas import POOLS, file_schema, pools_schema
 
-    print(json.dumps(file_schema(kind), indent=2))
+    document = pools_schema(pools_forms()) if kind == POOLS else file_schema(kind)
+    print(json.dumps(document, indent=2))
 
 
 app.command()(resume)

@@ -1,4 +1,4 @@
-"""Descriptions of the keys of job, study, offers and pool files, as editors show them.
+"""Descriptions of the keys of the files that people write, as editors show them.
 
 Each has the unit, and says what an absent key means where that is not the default.
 """
@@ -16,6 +16,17 @@ _OBJECTIVE: Final = {
     "budget": "Most US dollars that may be spent; none lifts the default of the deployment.",
     "confidence": "Probability with which deadline and budget are to be kept, from 0.5.",
     "after_deadline": "Rule for a job whose deadline has passed or can't be kept.",
+}
+_POOLS: Final = {
+    "schema": "Version of this format: 1.",
+    "cloud": "Provider of the pools.",
+    "deployment": "Name of the deployment, which marks its instances.",
+    "regions": "Resources of each region, by its name.",
+    "pools": "Pools by name.",
+    "max_usd_per_hour": "Most US dollars an hour of all pools together.",
+    "launches_per_minute": "Most launches a minute.",
+    "prices_from": "List of prices to use in place of the cloud's.",
+    "endpoint_url": "Endpoint of the cloud's API, for tests; by default the cloud's own.",
 }
 _JOB: Final = {
     "name": "Name of the job: lower case letters, digits and hyphens.",
@@ -175,6 +186,56 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "factor": "Factor on the price: 0.8 for 20 % off.",
             "usd_per_hour": "Agreed price in US dollars an hour, in place of a factor.",
             "reason": "Reason, which is shown beside the price.",
+        },
+        "AwsSettings": {
+            **_POOLS,
+            "account": "Account of instances that may join; by default any.",
+            "tags": "Tags of all resources.",
+            "max_run_hours": "Hours after which jobs leave an instance; without it, never.",
+            "has_internet": "Whether the price list and the quotas can be reached.",
+        },
+        "GcpSettings": {
+            **_POOLS,
+            "project": "Project of the instances.",
+            "audience": "Audience of instances' identity tokens; by default castor-DEPLOYMENT.",
+            "labels": "Labels of all instances.",
+        },
+        "RegionForm": {
+            "subnets": "Subnet of each zone.",
+            "zones": "Zones for instances.",
+            "user_data": "Place of the instances' start data.",
+            "queue_url": "Queue of EventBridge's events; without it reclaims come unannounced.",
+            "subscription": "Pub/Sub subscription to entries of the audit log.",
+            "identity_certificate": "AWS's certificate for identity documents, as PEM.",
+            "jobs": "Place of jobs' files.",
+            "job_role": "Role of the credentials for jobs' files.",
+            "job_account": "Service account of the tokens for jobs' files.",
+        },
+        "PoolForm": {
+            "region": "Region of the pool, one of regions.",
+            "launch_template": "Launch template of the instances.",
+            "templates": "Instance template of each purchase.",
+            "instance_types": "Instance types; each with each purchase and zone is an offer.",
+            "machine_types": "Machine types; each with each purchase and zone is an offer.",
+            "accelerator": "Accelerators that are attached to n1 machines.",
+            "purchases": "Ways of buying the instances.",
+            "zones": "Zones of the pool; by default all of its region.",
+            "max_instances": "Most instances of the pool.",
+            "max_usd_per_hour": "Most US dollars an hour of the pool.",
+            "boot": "Time to boot that plans assume until one is measured, as 3m.",
+            "boot_minutes": "Minutes after which an instance that has not joined is ended.",
+            "network_cards": "Network cards on which the template has an interface.",
+            "extras_usd_per_hour": "Price of volume and address of an instance, an hour.",
+            "reservation": "Reservation into which a pool of purchase reserved launches.",
+            "capacity_block": "Whether the reservation is a Capacity Block.",
+        },
+        "TemplateForm": {
+            "id": "Id of the launch template.",
+            "version": "Version as a number, since a retry must launch the same.",
+        },
+        "AcceleratorForm": {
+            "type": "Type of the accelerator, as nvidia-tesla-t4.",
+            "count": "Accelerators of one machine.",
         },
         "ClusterForm": {
             "nodes": "Groups of equal nodes.",

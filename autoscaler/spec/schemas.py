@@ -1,4 +1,4 @@
-"""JSON Schemas of job, study, offers and pool files, with which editors complete and check them.
+"""JSON Schemas of the files that people write, with which editors complete and check them.
 
 A schema accepts every file that the forms accept. It
 refuses unknown keys, missing keys and values of another kind; rules between keys are the parser's.
@@ -24,7 +24,8 @@ from autoscaler.spec.study_form import StudyForm
 FILES: Final[Mapping[str, type[Form]]] = MappingProxyType(
     {"job": JobForm, "study": StudyForm, "offers": OffersForm, "pool": ClusterForm}
 )
-"""Forms by the kind of file."""
+"""Forms by the kind of file, without that of pools, which the providers have."""
+POOLS: Final = "pools"
 
 _INTEGER: Final = r"^\s*[+-]?[0-9][0-9_]*(\.0*)?\s*$"
 _NUMBER: Final = r"^\s*[+-]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
@@ -40,14 +41,35 @@ def file_schema(kind: str) -> dict[str, Any]:
     """
     form = FILES.get(kind)
     if form is None:
-        raise NotFound(f'there is no schema of "{kind}": choose one of {", ".join(FILES)}')
-    schema = form.model_json_schema(schema_generator=_FileSchema)
-    definitions = schema.get("$defs", {})
+        kinds = ", ".join((*FILES, POOLS))
+        raise NotFound(f'there is no schema of "{kind}": choose one of {kinds}')
+    return {"$schema": _DIALECT, "title": f"Castor {kind} file", **_form_schema(form)}
+
+
+def pools_schema(forms: Mapping[str, type[Form]]) -> dict[str, Any]:
+    """Return the JSON Schema of a file of pools, whose form depends on its cloud.
+
+    `forms` are the forms by cloud. Definitions have the name of their cloud before their own.
+    """
+    definitions: dict[str, Any] = {}
+    variants = []
+    for cloud, form in sorted(forms.items()):
+        schema = _form_schema(form, f"#/$defs/{cloud}-{{model}}")
+        for name, definition in schema.pop("$defs", {}).items():
+            definitions[f"{cloud}-{name}"] = definition
+        variants.append({"title": cloud, **schema})
+    title = f"Castor {POOLS} file"
+    return {"$schema": _DIALECT, "title": title, "anyOf": variants, "$defs": definitions}
+
+
+def _form_schema(form: type[Form], references: str = "#/$defs/{model}") -> dict[str, Any]:
+    """Return the schema of a form with its descriptions; `references` are those within it."""
+    schema = form.model_json_schema(ref_template=references, schema_generator=_FileSchema)
     _describe(form.__name__, schema)
-    for name, definition in definitions.items():
+    for name, definition in schema.get("$defs", {}).items():
         _describe(name, definition)
     _drop_titles(schema)
-    return {"$schema": _DIALECT, "title": f"Castor {kind} file", **schema}
+    return schema
 
 
 class _FileSchema(GenerateJsonSchema):

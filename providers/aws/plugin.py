@@ -9,6 +9,7 @@ from typing import Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from autoscaler.extras import from_extras
+from autoscaler.spec.forms import Form
 from providers.base import Provider
 from providers.bill import Account, BillSource, BillWords
 from providers.blocks import BlockMarket
@@ -34,6 +35,12 @@ _BILL: Final = BillWords(
 
 class AwsPlugin(ProviderPlugin):
     """EC2, S3 and Cost Explorer. Pools are in a file, or in the SSM parameter ``ssm:/NAME``."""
+
+    def pools_form(self) -> type[Form]:
+        """Return the form of pools; see `ProviderPlugin.pools_form`."""
+        from providers.aws.settings import AwsSettings
+
+        return AwsSettings
 
     def open_provider(self, source: str, context: ControllerContext) -> Provider:
         """Return the provider of EC2; see `ProviderPlugin.open_provider`."""

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.text import quoted
-from autoscaler.spec.quantities import parse_money
+from autoscaler.spec.quantities import Amount, MoneyText, parse_money
 
 SCHEMA: Final = 1
 
@@ -119,8 +119,19 @@ def _parse_money_or_zero(value: object) -> Decimal:
 
 
 Schema = Annotated[int, AfterValidator(_check_schema)]
-Money = Annotated[Decimal, BeforeValidator(lambda value: parse_money(str(value)))]
-MoneyOrNothing = Annotated[Decimal, BeforeValidator(_parse_money_or_zero)]
+Money = Annotated[
+    Decimal,
+    BeforeValidator(
+        lambda value: parse_money(str(value)), json_schema_input_type=Amount | MoneyText
+    ),
+]
+MoneyOrNothing = Annotated[
+    Decimal,
+    BeforeValidator(
+        _parse_money_or_zero,
+        json_schema_input_type=Annotated[float, Field(ge=0, lt=1e9)] | MoneyText,
+    ),
+]
 Name = Annotated[str, matching(r"[a-z0-9][a-z0-9-]{0,62}", "gpu-large")]
 BootMinutes = Annotated[int, Field(ge=3, le=120)]
 """Minutes after which an instance whose agent has not joined ends, as Terraform allows them."""

@@ -7,6 +7,7 @@ from typing import Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from autoscaler.extras import from_extras
+from autoscaler.spec.forms import Form
 from providers.base import Provider
 from providers.bill import Account, BillSource, BillWords
 from providers.cloud.following import FollowingProvider, PoolsSource
@@ -34,6 +35,12 @@ class GcpPlugin(ProviderPlugin):
 
     Pools are in a file, or in the object ``gs://BUCKET/NAME``.
     """
+
+    def pools_form(self) -> type[Form]:
+        """Return the form of pools; see `ProviderPlugin.pools_form`."""
+        from providers.gcp.settings import GcpSettings
+
+        return GcpSettings
 
     def open_provider(self, source: str, context: ControllerContext) -> Provider:
         """Return the provider of Compute Engine; see `ProviderPlugin.open_provider`."""
