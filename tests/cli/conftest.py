@@ -38,6 +38,8 @@ class Terminal:
             name: os.environ[name] for name in os.environ if name not in castor_variables
         }
         self._environment |= {"CASTOR_STATE": str(state), "COLUMNS": "200"}
+        # The shell is the argument, not the parent of this process, which may be none.
+        self._environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
 
     def castor(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a command in a process forked from one with the imports."""

@@ -47,7 +47,7 @@ def test_policies_are_told_with_intervals_and_against_the_first(files: Path) -> 
 def test_it_takes_whatever_a_simulation_takes(files: Path) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     taken = {name: {each.name for each in commands[name].params} for name in commands}
-    assert taken["simulate"] - taken["compare"] == {"policy"}
+    assert taken["simulate"] - taken["compare"] == {"policy", "serve", "pace", "port"}
     (files / "pool.yaml").write_text("nodes: [{kind: slow, count: 2, devices: 2}]\n")
     words = ("--cluster", "pool.yaml", "--policies", "fifo", "--seeds", "1", "--interval", "600")
     compare(*words, "--json", "waits.json")

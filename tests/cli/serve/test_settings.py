@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autoscaler import main
-from autoscaler.cli.demo.scenario import examples_directory, run_demo
+from autoscaler.cli.demo.scenario import DemoOptions, examples_directory, run_demo
 from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
@@ -204,7 +204,7 @@ def test_every_file_of_the_demo_is_in_the_wheel() -> None:
 def test_the_demo_names_the_extras_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoscaler.cli.demo.scenario.find_spec", lambda name: None)
     with pytest.raises(SpecError, match=r"torch is not .*castor-autoscaler\[demo"):
-        run_demo(None, None, keep=False)
+        run_demo(DemoOptions())
 
 
 def with_budgets(*pools: str, **budgets: str) -> ControllerSettings:

@@ -180,7 +180,7 @@ def test_what_is_reserved_is_used_first_and_costs_nothing(files: Path, policy: s
 
 
 def test_pictures_have_a_word_of_their_own_for_every_ground() -> None:
-    named = {why.value for why in ChoiceReason} | {ReasonCode.OUTBID}
+    named = {why.value for why in ChoiceReason} | {ReasonCode.OUTBID, ReasonCode.SLOWED}
     assert set(GROUND_WORDS) == named
 
 

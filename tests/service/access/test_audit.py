@@ -156,6 +156,18 @@ STEPS: Final = (
         "/v1/programs/known",
         ("forget program", "known", "", ""),
     ),
+    Step(
+        "PUT /v1/budgets/{scope}",
+        "/v1/budgets/team:nlp",
+        ("set budget", "team:nlp", "", "$500 a month"),
+        {"month_usd": "500"},
+    ),
+    Step(
+        "DELETE /v1/budgets/{scope}",
+        "/v1/budgets/team:nlp",
+        ("remove budget", "team:nlp", "$500 a month (UTC)", ""),
+    ),
+    Step("POST /v1/notifications/test", "/v1/notifications/test", ("test notifications", "", "", "")),
 )
 
 
