@@ -26,6 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from ticks import QuickCloud, deployment_of
+
 from autoscaler.clock import SystemClock
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.loop_watch import LoopState
@@ -35,7 +37,6 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.request_meter import RequestMeter
 from autoscaler.telemetry.meters import Meters
 from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
-from benchmarks.ticks import QuickCloud, deployment_of
 from tests.conformance.store_examples import model
 from tests.controller import world
 from tests.controller.world import World

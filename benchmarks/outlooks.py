@@ -26,6 +26,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from planning import models, offers
+
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.goodput import BatchBounds, NoiseScale
@@ -37,7 +39,6 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.store import Store
 from autoscaler.wire.outlook_messages import Hypothesis
-from benchmarks.planning import models, offers
 from tests.conformance.store_examples import NOW, launch, report
 
 REPEATS = 20
