@@ -41,9 +41,9 @@ class Visitor:
         self.page.wait_for_url(self.api.url + "/")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Yield the browser of all tests."""
+    """Yield the browser of a module. While it lives, its thread can run no other event loop."""
     if chromium_path() is None:
         if os.environ.get("CASTOR_BROWSER_TESTS"):
             pytest.fail("Chromium is not installed: apt-get install chromium")
