@@ -103,15 +103,8 @@ class Bill:
 
     def charges(self, now_seconds: float) -> Iterator[Charge]:
         """Yield the charges up to `now_seconds`, including the whole minimum from the start."""
-        held_seconds = 0.0
-        billed_seconds = 0
-        for stretch in self.stretches:
-            held_seconds += stretch.held_seconds(now_seconds)
-            total_seconds = _started_seconds(held_seconds)
-            if stretch is self.stretches[-1]:
-                total_seconds = max(total_seconds, stretch.minimum_billed_seconds)
-            yield from _by_day(stretch.opening, total_seconds - billed_seconds)
-            billed_seconds = total_seconds
+        for opening, seconds in self._billed(now_seconds):
+            yield from _by_day(opening, seconds)
         yield from self.transferred()
 
     def transferred(self) -> Iterator[Charge]:
@@ -124,6 +117,16 @@ class Bill:
         Sums over adjacent spans equal those of `charges` to the last digit.
         """
         usd: dict[str, Decimal] = defaultdict(Decimal)
+        for opening, seconds in self._billed(now_seconds):
+            before = _started_seconds(max(since_seconds - opening.at_seconds, 0.0))
+            usd[opening.job] += _usd_between(opening.usd_per_hour, min(before, seconds), seconds)
+        for line in self.transfers:
+            if line.at_seconds >= since_seconds:
+                usd[line.job] += _transfer_usd(line)
+        return usd
+
+    def _billed(self, now_seconds: float) -> Iterator[tuple[LedgerEntry, int]]:
+        """Yield the opening and the billed seconds of each stretch; the last has the minimum."""
         held_seconds = 0.0
         billed_seconds = 0
         for stretch in self.stretches:
@@ -131,14 +134,8 @@ class Bill:
             total_seconds = _started_seconds(held_seconds)
             if stretch is self.stretches[-1]:
                 total_seconds = max(total_seconds, stretch.minimum_billed_seconds)
-            opening, seconds = stretch.opening, total_seconds - billed_seconds
-            before = _started_seconds(max(since_seconds - opening.at_seconds, 0.0))
-            usd[opening.job] += _usd_between(opening.usd_per_hour, min(before, seconds), seconds)
+            yield stretch.opening, total_seconds - billed_seconds
             billed_seconds = total_seconds
-        for line in self.transfers:
-            if line.at_seconds >= since_seconds:
-                usd[line.job] += _transfer_usd(line)
-        return usd
 
     def usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
         """Return the hourly price at `now_seconds`; 0 once the instance is closed.
