@@ -10,7 +10,6 @@ a later one, `changed` one after a new report of every job. Times are of the pro
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import shutil
@@ -20,13 +19,11 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import track
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from ticks import QuickCloud, deployment_of
+from ticks import deployment_of, measured_rows
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.report import ReportOrigin
@@ -38,9 +35,7 @@ from autoscaler.service.request_meter import RequestMeter
 from autoscaler.telemetry.meters import Meters
 from autoscaler.telemetry.metrics_page import MetricSources, MetricsPage
 from tests.conformance.store_examples import model
-from tests.controller import world
 from tests.controller.world import World
-from tests.store.led import led_store
 from tests.store.test_statements import counted
 from tests.telemetry.conftest import REPORT
 
@@ -146,20 +141,8 @@ def request_microseconds(requests: int = 50_000) -> float:
 
 def main() -> None:
     """Print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--jobs", default="100,1000", help="numbers of jobs, with commas between")
-    parser.add_argument("--instances", type=int, default=10, help="instances of each job")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args()
-    world.open_store = led_store  # type: ignore[assignment]
-    world.FileCloud = QuickCloud  # type: ignore[misc]
-    numbers = [int(count) for count in arguments.jobs.split(",")]
-    console = Console(stderr=True)
-    rows = [
-        measure(count, arguments.instances)
-        for count in track(numbers, "metrics", console=console, disable=not console.is_terminal)
-    ]
-    if arguments.json:
+    rows, as_json = measured_rows("metrics", __doc__, measure)
+    if as_json:
         print(json.dumps([asdict(row) for row in rows]))
         return
     print("| jobs | instances | first | next | changed | statements | size |")

@@ -19,11 +19,11 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -43,6 +43,9 @@ QUIET_TICKS = 3
 TABLES = ("jobs", "instances", "intents", "ledger")
 # Keys that the database counts.
 COUNTED = {"jobs": "number", "intents": "id", "ledger": "id"}
+
+
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -183,9 +186,14 @@ def measure(jobs: int, instances: int) -> Row:
         shutil.rmtree(directory)
 
 
-def main() -> None:
-    """Print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+def measured_rows(
+    title: str, description: str, measure: Callable[[int, int], Measured]
+) -> tuple[list[Measured], bool]:
+    """Return a row for each number of jobs on the command line, and whether JSON is asked for.
+
+    `measure` takes the number of jobs, and of instances of each.
+    """
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
     parser.add_argument("--jobs", default="100,1000", help="numbers of jobs, with commas between")
     parser.add_argument("--instances", type=int, default=10, help="instances of each job")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -196,9 +204,15 @@ def main() -> None:
     console = Console(stderr=True)
     rows = [
         measure(count, arguments.instances)
-        for count in track(numbers, "ticks", console=console, disable=not console.is_terminal)
+        for count in track(numbers, title, console=console, disable=not console.is_terminal)
     ]
-    if arguments.json:
+    return rows, arguments.json
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    rows, as_json = measured_rows("ticks", __doc__, measure)
+    if as_json:
         print(json.dumps([asdict(row) for row in rows]))
         return
     print("| jobs | instances | first | quiet | reports | plan | statements |")
