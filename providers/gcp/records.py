@@ -70,16 +70,7 @@ class Records:
     def keep_launch(self, instance: CloudInstance, sent_seconds: float) -> None:
         """Record a launch that is about to be sent. A failed write is logged."""
         entry = {"instance": _instance_fields(instance), "sent_seconds": sent_seconds}
-        text = json.dumps(entry, sort_keys=True)
-        with self._lock:
-            try:
-                self._write(_LAUNCH, [(instance.id, text)], ())
-            except sqlite3.Error as error:
-                _log.warning(
-                    "%s: the launch of %s is not recorded: %s", self._path, instance.id, error
-                )
-                return
-            self._recorded[_LAUNCH][instance.id] = text
+        self._keep_one(_LAUNCH, instance.id, json.dumps(entry, sort_keys=True))
 
     def drop_launch(self, instance_id: str) -> None:
         """Drop a launch whose outcome is known.
@@ -100,14 +91,7 @@ class Records:
         The next controller can then look its end up, also if no list has shown it. A failed write
         is logged.
         """
-        text = _instance_text(instance)
-        with self._lock:
-            try:
-                self._write(_INSTANCE, [(instance.id, text)], ())
-            except sqlite3.Error as error:
-                _log.warning("%s: %s is not recorded: %s", self._path, instance.id, error)
-            else:
-                self._recorded[_INSTANCE][instance.id] = text
+        self._keep_one(_INSTANCE, instance.id, _instance_text(instance))
         self.drop_launch(instance.id)
 
     def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
@@ -122,6 +106,18 @@ class Records:
         """Replace the recorded notices."""
         texts = {notice.instance: json.dumps(asdict(notice), sort_keys=True) for notice in notices}
         self._replace(_NOTICE, texts)
+
+    def _keep_one(self, kind: str, entry_id: str, text: str) -> None:
+        """Write one entry, beside the others."""
+        with self._lock:
+            try:
+                self._write(kind, [(entry_id, text)], ())
+            except sqlite3.Error as error:
+                _log.warning(
+                    "%s: the %s %s is not recorded: %s", self._path, kind, entry_id, error
+                )
+                return
+            self._recorded[kind][entry_id] = text
 
     def _replace(self, kind: str, texts: Mapping[str, str]) -> None:
         """Write the changed entries."""
