@@ -102,22 +102,21 @@ def _scaled_by_throughput(examples: Path) -> PaidRun:
 
 def _on_pool(examples: Path, counts: tuple[int, int], prices: Mapping[str, float]) -> PaidRun:
     """Return the run on a pool that is paid for from the first job to the last end."""
-    nodes = [
-        f"  - {{kind: {kind}, count: {count}, devices: {devices}}}\n"
+    machines = [
+        (kind, devices, count)
         for (kind, devices), count in zip(_DEVICES.items(), counts, strict=True)
         if count
+    ]
+    nodes = [
+        f"  - {{kind: {kind}, count: {count}, devices: {devices}}}\n"
+        for kind, devices, count in machines
     ]
     with tempfile.TemporaryDirectory() as directory:
         pool = Path(directory) / "pool.yaml"
         pool.write_text("nodes:\n" + "".join(nodes))
         result = _simulated(options_of(examples, offers=None, cluster=str(pool)))
-    kinds = zip(_DEVICES, counts, strict=True)
-    usd_per_hour = sum(prices[kind] * count for kind, count in kinds)
-    name = " and ".join(
-        f"{count} x {devices} {kind.upper()}"
-        for (kind, devices), count in zip(_DEVICES.items(), counts, strict=True)
-        if count
-    )
+    usd_per_hour = sum(prices[kind] * count for kind, _, count in machines)
+    name = " and ".join(f"{count} x {devices} {kind.upper()}" for kind, devices, count in machines)
     totals = result.totals
     usd = usd_per_hour * totals.makespan_s / _HOUR
     return PaidRun(name, usd, totals.avg_jct_s / _HOUR, len(result.jobs), is_pool=True)
