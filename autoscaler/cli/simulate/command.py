@@ -60,6 +60,7 @@ def simulate(
 def _served(options: SimulateOptions, pace: float, port: int) -> Result:
     """Serve the pages of a simulation until it has ended and Ctrl-C is pressed."""
     import sys
+    import threading
     from contextlib import suppress
 
     from autoscaler.cli.simulate.run import prepare
@@ -74,5 +75,5 @@ def _served(options: SimulateOptions, pace: float, port: int) -> Result:
         if sys.stdin.isatty():
             print("the simulation has ended; Ctrl-C ends the pages", file=sys.stderr)
             with suppress(KeyboardInterrupt):
-                simulation.wait()
+                threading.Event().wait()
         return result

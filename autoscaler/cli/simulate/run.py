@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from autoscaler.cli.study.tables import study_rows
 from autoscaler.cli.tables import money, number, share
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.job import InstanceBounds
+from autoscaler.domain.offer import Offer
 from autoscaler.policies.base import Policy
 from autoscaler.policies.registry import create_policy, require_ground
 from autoscaler.simulator.profiles.coverage import profiled_maxima
@@ -89,10 +90,14 @@ class PreparedSimulation:
         policy: Policy | None = None,
         meters: TimeMeters | None = None,
     ) -> Simulation:
-        """Return the simulation; `policy` stands for the planner, None for the planner itself."""
+        """Return the simulation, whose workload and market begin at the present of `clock`.
+
+        `policy` stands for the planner, None for the planner itself.
+        """
         timed = TimedPolicy(policy or self.planner, SystemClock())
         cloud = _cloud(self.market, self.options.seed, store, clock)
-        return Simulation(self.scenario, store, cloud, timed, clock, meters)
+        scenario = _begun(self.scenario, clock.now())
+        return Simulation(scenario, store, cloud, timed, clock, meters)
 
     def result(self, run: SimulationRun, store: Store) -> Result:
         """Return the result of a run of this simulation."""
@@ -264,11 +269,33 @@ def _run(prepared: PreparedSimulation, on_progress: Callable[[Ran], None]) -> Re
 def _cloud(
     market: SimulatedMarket, seed: int, store: Store, clock: VirtualClock
 ) -> SimulatedProvider:
-    capacity = {offer: read_capacity_trace(path) for offer, path in market.traces.items()}
-    settings = SimulatedSettings(
-        offers=market.offers, limits=market.limits, capacity=capacity, seed=seed
-    )
+    begin_seconds = clock.now()
+    capacity = {
+        offer: read_capacity_trace(path).shifted(-begin_seconds)
+        for offer, path in market.traces.items()
+    }
+    offers = tuple(_ending_after(offer, begin_seconds) for offer in market.offers)
+    settings = SimulatedSettings(offers=offers, limits=market.limits, capacity=capacity, seed=seed)
     return SimulatedProvider(SimulatedCloud(settings, clock), store.settings.controller_id())
+
+
+def _begun(scenario: Scenario, begin_seconds: float) -> Scenario:
+    """Return a scenario whose times count from `begin_seconds`, not from 0."""
+    arrivals = tuple(
+        replace(arrival, submitted_seconds=arrival.submitted_seconds + begin_seconds)
+        for arrival in scenario.arrivals
+    )
+    ends_seconds = scenario.ends_seconds
+    if ends_seconds is not None:
+        ends_seconds += begin_seconds
+    return replace(scenario, arrivals=arrivals, ends_seconds=ends_seconds)
+
+
+def _ending_after(offer: Offer, begin_seconds: float) -> Offer:
+    """Return an offer whose end is counted from `begin_seconds`, not from 0."""
+    if offer.until_seconds is None:
+        return offer
+    return replace(offer, until_seconds=offer.until_seconds + begin_seconds)
 
 
 def progress_bar(is_shown: bool = True) -> Progress:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +31,7 @@ MOST_PACE: Final = 10_000.0
 _HOST: Final = "127.0.0.1"
 _STEP_SECONDS: Final = 0.5  # between two moments that pages see
 _END_SECONDS: Final = 1
+_HOUR: Final = 3600.0
 
 
 class PacedClock(VirtualClock):
@@ -113,11 +113,6 @@ class ServedSimulation:
         self.result: Future[Result] = Future()
         self._deployment = deployment
         self._prepared = prepared
-        self._closed = threading.Event()
-
-    def wait(self) -> None:
-        """Wait for ever; an interrupt ends the wait."""
-        self._closed.wait()
 
     def link(self) -> str:
         """Return an address that signs a browser in, once, within a minute."""
@@ -144,16 +139,15 @@ def served(prepared: PreparedSimulation, pace: float, port: int = 0) -> Iterator
         raise SpecError(f"{pace:g} must be from {LEAST_PACE:g} to {MOST_PACE:,.0f}", "--pace")
     if prepared.market.is_pool:
         raise SpecError("pages show an elastic cloud: give --offers, not --cluster", "--serve")
-    stopped, start_seconds = threading.Event(), SystemClock().now()
-    clock = PacedClock(start_seconds, pace, stopped)
+    stopped = threading.Event()
+    # Plans are due at multiples of an interval: from a full hour they are those of time 0.
+    clock = PacedClock(SystemClock().now() // _HOUR * _HOUR, pace, stopped)
     with (
         tempfile.TemporaryDirectory(prefix="castor-simulation-") as directory,
         bound_socket(Path(directory), _HOST, port) as listener,
     ):
         url = f"http://{_HOST}:{listener.getsockname()[1]}"
-        deployment = SimulatedDeployment(
-            Path(directory), url, clock, _from(prepared, start_seconds)
-        )
+        deployment = SimulatedDeployment(Path(directory), url, clock, prepared)
         deployment.authentication.people.set_owner(let_owner_in(Path(directory), url))
         limited = RequestLimits(deployment.app, SystemClock())
         server = HttpServer(limited, deployment.end_polls, None, _END_SECONDS)
@@ -172,13 +166,3 @@ def served(prepared: PreparedSimulation, pace: float, port: int = 0) -> Iterator
             for thread in threads:
                 thread.join()
             deployment.close()
-
-
-def _from(prepared: PreparedSimulation, start_seconds: float) -> PreparedSimulation:
-    """Return a simulation whose workload begins at `start_seconds`, not at 0."""
-    scenario = prepared.scenario
-    arrivals = tuple(
-        replace(arrival, submitted_seconds=arrival.submitted_seconds + start_seconds)
-        for arrival in scenario.arrivals
-    )
-    return replace(prepared, scenario=replace(scenario, arrivals=arrivals))

@@ -12,7 +12,7 @@ from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.cli.simulate.run import prepare, run_simulation
 from autoscaler.cli.simulate.serving import PacedClock, SimulationStopped, served
 from autoscaler.domain.errors import SpecError
-from tests.cli.simulate.test_command import CLUSTER, OFFERS, WORKLOAD
+from tests.cli.simulate.test_command import CLUSTER, OFFERS, RESERVED, WORKLOAD
 from tests.simulator import toy
 
 
@@ -45,6 +45,24 @@ def test_pages_show_a_simulation_that_ends_as_without_them(options: SimulateOpti
     assert [job.name for job in result.jobs] == ["a", "b"]
     assert result.totals.cost_usd == pytest.approx(alone.totals.cost_usd, rel=1e-6)
     assert result.totals.avg_jct_s == pytest.approx(alone.totals.avg_jct_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("offer", ["reserved", "spot"])
+def test_reservations_and_traces_count_from_the_begin(
+    options: SimulateOptions, tmp_path: Path, offer: str
+) -> None:
+    reserved = RESERVED.replace("max_instances: 1", "max_instances: 1, until: 4m")
+    spot = OFFERS.replace("1.2,", "0.12, trace: there.json, purchase: spot,")
+    (tmp_path / "there.json").write_text('{"metadata": {"gap_seconds": 7000}, "data": [0, 4, 4]}')
+    (tmp_path / "offers.yaml").write_text(spot if offer == "spot" else OFFERS + reserved)
+    with served(prepare(options), pace=10_000.0) as simulation:
+        result = simulation.result.result(60.0)
+    alone = run_simulation(options)
+    for job, same in zip(result.jobs, alone.jobs, strict=True):
+        waited_seconds = job.started_s - job.submitted_s
+        assert waited_seconds == pytest.approx(same.started_s - same.submitted_s, abs=1.0)
+        assert {part.offer for part in job.timeline} == {part.offer for part in same.timeline}
+    assert result.totals.cost_usd == pytest.approx(alone.totals.cost_usd, rel=0.01)
 
 
 def test_pages_that_close_end_the_simulation(options: SimulateOptions) -> None:
