@@ -27,6 +27,7 @@ GIVE_BACK_SECONDS: Final = 180.0  # longer than a drain, unless checkpoints take
 LOCK_FILE: Final = "lock"  # locked by the controller that serves from the state directory
 _POLL_SECONDS = 0.03
 _LAST_LINES = 30
+_REFUSALS = 3  # ends with an error of a controller that starts, after which it isn't started again
 _SUPERVISOR_LOCK_FILE = "keeper.lock"
 
 _log = logging.getLogger(__name__)
@@ -130,6 +131,14 @@ class SupervisedController:
         client.close()
         return is_held
 
+    def _has_refused(self) -> bool:
+        """Return whether the process ended with an error, and not by a signal."""
+        return self._process is not None and (self._process.poll() or 0) > 0
+
+    def _last_line(self) -> str:
+        *_, line = self.last_lines().splitlines() or ["it says nothing"]
+        return line.removeprefix("castor: ")
+
     def last_lines(self) -> str:
         """Return the last 30 lines of the controller's log; empty if there is no log."""
         if not self._log.exists():
@@ -145,13 +154,18 @@ class SupervisedController:
     def _connected(self) -> Client:
         from autoscaler.wire.connection import connect
 
-        deadline = self._clock.now() + _START_SECONDS
+        deadline, refusals = self._clock.now() + _START_SECONDS, 0
         while True:
             try:
                 client = connect(self.state)
                 if client.fleet().ticked_seconds is not None:
                     return client
             except Unavailable:
+                refusals += self._has_refused()
+                if refusals == _REFUSALS:
+                    raise Unavailable(
+                        f"the controller does not start: {self._last_line()}; see {self._log}"
+                    ) from None
                 self.keep_alive()
             if self._clock.now() > deadline:
                 raise Unavailable(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clock import VirtualClock
-from autoscaler.domain.errors import Conflict
+from autoscaler.clock import SystemClock, VirtualClock
+from autoscaler.domain.errors import Conflict, Unavailable
 from autoscaler.domain.job import SecretReference
 from autoscaler.supervision import LOCK_FILE, SupervisedController, secret_options
 
@@ -53,6 +53,18 @@ def test_a_controller_waits_for_the_end_of_a_dead_holder(
         SupervisedController(tmp_path, (0,), stuck).alone(),
     ):
         pass
+
+
+def test_a_controller_that_refuses_to_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "secret.key").write_text("not a key")
+    controller = SupervisedController(tmp_path, (0,), SystemClock())
+    with (
+        controller.alone(),
+        pytest.raises(Unavailable, match=r"secret\.key is not a signing key.*; see "),
+        controller.running(),
+    ):
+        pass
+    assert controller.last_lines().count("not a signing key") == 3
 
 
 def test_a_controller_of_ones_own_gives_the_secrets_that_its_jobs_name(tmp_path: Path) -> None:

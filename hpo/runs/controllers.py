@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 DATABASE: Final = "castor.db"
 CHECKPOINTS: Final = "jobs"
-_EMBEDDED_OPTIONS: Final = ("--boot-seconds", "0")
+# A finished study keeps its database and not the signing key: the next controller makes a new one.
+_EMBEDDED_OPTIONS: Final = ("--boot-seconds", "0", "--new-key")
 
 
 @contextmanager

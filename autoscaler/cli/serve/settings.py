@@ -39,9 +39,10 @@ _NO_PROVIDER: Final = IdentityProvider()
 # Default budgets of jobs and studies on a cloud, in US dollars.
 _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
-_LEAST_KEEP_SECONDS: Final = 86_400.0
+_DAY_SECONDS: Final = 86_400.0
+_LEAST_KEEP_SECONDS: Final = _DAY_SECONDS
 _LEAST_LOG_BYTES: Final = 1 << 20
-_LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, 86_400.0
+_LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, _DAY_SECONDS
 
 
 def serve_settings(
@@ -76,9 +77,11 @@ def serve_settings(
     Raises:
         SpecError: an option can't be used; the message names it.
     """
-    if fleet_usd_per_hour is not None and not fleet_usd_per_hour > 0:
-        raise SpecError(f"{fleet_usd_per_hour} must be more than 0", "--fleet-usd-per-hour")
+    if fleet_usd_per_hour is not None and not 0 < fleet_usd_per_hour < float("inf"):
+        raise SpecError(f"{fleet_usd_per_hour} must be above 0", "--fleet-usd-per-hour")
     rules = FleetFile() if fleet is None else load_fleet(fleet)
+    require_number(boot_seconds, "--boot-seconds", 0.0, _DAY_SECONDS)
+    require_number(checkpoint_seconds, "--checkpoint-seconds", 1.0, _DAY_SECONDS)
     require_number(reclaims_per_hour, "--reclaims-per-hour", 0.0, _MOST_RECLAIMS_PER_HOUR)
     local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
     if devices is not None:
