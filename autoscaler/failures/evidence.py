@@ -18,7 +18,7 @@ from pathlib import PurePath
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK = re.compile(r"^\[[A-Za-z]\w*\]: ?")
-_LAUNCHER_LOG = re.compile(r"^[IWEF]\d{4} [\d:.]+ +\d+ torch/distributed/(?:elastic|run)")
+_LAUNCHER_LOG = re.compile(r"^[IWEF]\d{4} [\d:.]+ +\d+ (?:\S*/)?torch/distributed/(?:elastic|run)")
 _REPORT = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _REPORTED_EXIT = re.compile(r"^\s+exitcode\s*:\s*(-?\d+)")
 _REPORTED_TRACEBACK = re.compile(r"^\s+traceback\s*:\s*Traceback ")

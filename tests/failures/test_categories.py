@@ -5,7 +5,7 @@ import pytest
 from autoscaler.domain.report import FailureCategory, FailureReason
 from autoscaler.failures.causes import diagnose
 from autoscaler.failures.signature import signature
-from tests.failures.texts import HERE, TEXTS, killed_among_ranks, traceback
+from tests.failures.texts import HERE, TEXTS, killed_among_ranks, traceback, under_torchrun
 
 CATEGORIES = {
     "wrong_shape": FailureCategory.SEMANTIC,
@@ -117,6 +117,20 @@ def test_the_kernel_knows_whether_memory_was_short(
 
 def test_a_kill_among_ranks_is_a_kill() -> None:
     assert diagnose(1, killed_among_ranks(HERE)).category is FailureCategory.HOST_MEMORY
+
+
+@pytest.mark.parametrize("prefix", ["", f"{HERE.packages}/"])
+def test_a_kill_under_torchrun_for_other_reasons_is_not_one_for_lack_of_memory(
+    prefix: str,
+) -> None:
+    """Torch logs the whole path where the packages are behind a symbolic link."""
+    log = " torch/distributed/elastic"
+    lines = [
+        line.replace(log, log.replace("torch", f"{prefix}torch", 1))
+        for line in under_torchrun(HERE, [], -9)
+    ]
+    diagnosis = diagnose(1, lines, memory_kills=0)
+    assert diagnosis.category is FailureCategory.ENDED_FROM_OUTSIDE
 
 
 @pytest.mark.parametrize(
