@@ -23,6 +23,7 @@ from autoscaler.controller.act.shutdown import terminate_all, wait_for_exit
 from autoscaler.controller.assembly import ControllerParts, assemble
 from autoscaler.controller.controller import Controller, TickReport
 from autoscaler.controller.predict.forecasts import Forecasts
+from autoscaler.controller.predict.live_jobs import LiveJobs
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.controller.workers import ThreadWorkers
@@ -379,7 +380,7 @@ class Deployment:
                 *(store, status, _planner(settings.policy)),
                 *(settings.controller.replan_seconds, self._clock),
             ).of,
-            outlooks=Outlooks(*(store, status, settings.controller.replan_seconds, self._clock)),
+            outlooks=self._outlooks(),
             metrics=self._metrics(release).text,
             status=status,
             changes=self._changes,
@@ -387,6 +388,14 @@ class Deployment:
             clock=self._clock,
         )
         return create_app(dependencies, release)
+
+    def _outlooks(self) -> Outlooks:
+        settings, store, clock = self._settings, self.store, self._clock
+        live = LiveJobs(
+            *(store, self.controller.status, settings.controller.replan_seconds, clock),
+            _planner(settings.policy),
+        )
+        return Outlooks(store, live, clock)
 
     def _sessions(self) -> BrowserSessions:
         return open_sessions(self.url, self.authentication, self.store, self._clock)

@@ -1,4 +1,4 @@
-"""Time of curve, outlook, what-if and history of a running job, as pages and commands ask.
+"""Time of curve, outlook, what-if, next plan and history of a running job.
 
     python benchmarks/outlooks.py [--instances 16] [--others 1000] [--json]
 
@@ -26,17 +26,21 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from planning import models, offers
+from planning import jobs, models, offers
 
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.predict.live_jobs import LiveJobs
 from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.report import ReportOrigin
+from autoscaler.domain.snapshot import Snapshot
+from autoscaler.policies.registry import create_policy
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.store.memory.store import memory_store
+from autoscaler.store.repositories.jobs import with_changes
 from autoscaler.store.store import Store
 from autoscaler.wire.outlook_messages import Hypothesis
 from tests.conformance.store_examples import NOW, launch, report
@@ -77,7 +81,12 @@ def deployment(instances: int, others: int) -> tuple[Store, ControllerStatus, Vi
             )
             store.reports.add(job, latest, origin, NOW + 6 + step)
         store.measurements.save_models(job, models(np.random.default_rng(0)))
-    return store, ControllerStatus(offers=market), VirtualClock(NOW + 6.0 + REPORTS)
+    snapshot = Snapshot(NOW, market, (), jobs(others))
+    return (
+        store,
+        ControllerStatus(offers=market, snapshot=snapshot),
+        VirtualClock(NOW + 6.0 + REPORTS),
+    )
 
 
 def timed(question: str, ask: Callable[[int], object]) -> Row:
@@ -93,7 +102,8 @@ def timed(question: str, ask: Callable[[int], object]) -> Row:
 def measure(instances: int, others: int) -> list[Row]:
     """Return the times of all questions."""
     store, status, clock = deployment(instances, others)
-    outlooks, histories = Outlooks(store, status, 60.0, clock), Histories(store, clock)
+    live = LiveJobs(store, status, 60.0, clock, create_policy("marginal"))
+    outlooks, histories = Outlooks(store, live, clock), Histories(store, clock)
     job = store.jobs.get("job-0")
     deadline = clock.now() + 3600.0
     rows = [
@@ -110,6 +120,10 @@ def measure(instances: int, others: int) -> list[Row]:
             lambda repeat: outlooks.what_if(
                 job, Hypothesis(deadline_seconds=deadline + 1800.0 * repeat)
             ),
+        ),
+        timed(
+            "next plan of a change",
+            lambda repeat: live.next_decision(with_changes(job, None, None, 1.5 + repeat), job),
         ),
         timed("history", lambda repeat: histories.of(job, 0.0, 300)),
     ]

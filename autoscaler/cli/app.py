@@ -270,27 +270,29 @@ def set_job(
             metavar="KEY=VALUE...",
         ),
     ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the next plan would do; change nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Change objective, priority or instance bounds of a job."""
-    from autoscaler.cli.submit.changes import bounds_text, parse_changes
+    from autoscaler.cli.foresight.tables import print_change
+    from autoscaler.cli.submit.changes import parse_changes, terms_text
     from autoscaler.clock import SystemClock
-    from autoscaler.spec.objective_text import describe_objective
-    from autoscaler.spec.quantities import format_priority
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView
 
     clock, client = SystemClock(), connect()
     now_seconds = clock.now()
-    spec_bounds = client.job(job).bounds
-    view = client.change(job, parse_changes(changes, spec_bounds, now_seconds))
+    wanted = parse_changes(changes, client.job(job).bounds, now_seconds)
+    if dry_run:
+        print_change(client.try_change(job, wanted), now_seconds, as_json)
+        return
+    view = client.change(job, wanted)
     if as_json:
         print_json(JobView, view)
-        return
-    print(
-        f"{view.id}: {describe_objective(view.objective, now_seconds)}, "
-        f"{bounds_text(view.bounds)}, priority {format_priority(view.priority)}"
-    )
+    else:
+        print(f"{view.id}: {terms_text(view, now_seconds)}")
 
 
 @app.command()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
+from typing import Final
 
 from autoscaler.controller.act.intents import IntentExecutor
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
@@ -30,9 +31,9 @@ from autoscaler.controller.offers.market import Market
 from autoscaler.controller.plan.checkpoint_intervals import checkpoint_intervals
 from autoscaler.controller.plan.isolation import (
     LEFT_OUT_GRACE_SECONDS,
-    IsolatedPlanning,
     PlanningFailed,
     minimum_decision,
+    planning_by,
 )
 from autoscaler.controller.plan.triggers import replan_triggers
 from autoscaler.controller.settings import ControllerSettings
@@ -46,10 +47,7 @@ from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import GroundTruth, Snapshot
 from autoscaler.log_fields import log_fields
 from autoscaler.policies.base import Policy
-from autoscaler.policies.wrappers.barriers import BesideBarriers
-from autoscaler.policies.wrappers.boots import FinishesBoots
-from autoscaler.policies.wrappers.budgets import WithinBudgets, released
-from autoscaler.policies.wrappers.gangs import InWholeGangs
+from autoscaler.policies.wrappers.budgets import released
 from autoscaler.spans import SpanOpener, no_span
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.measurements import REVERSED_DURATION
@@ -58,7 +56,7 @@ from autoscaler.store.store import Store
 _log = logging.getLogger(__name__)
 
 _PRUNE_SECONDS = 3600.0
-_PLANNED_PHASES = (JobPhase.PENDING, JobPhase.RUNNING)
+PLANNED_PHASES: Final = (JobPhase.PENDING, JobPhase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class ControllerStatus:
     `budgets` are the standings of shared budgets, `budget_plans` the last plan's results by scope.
     `job_troubles` and `study_troubles` hold the present errors, by job id or study name, and
     `in_force` the present decisions by job id. `fleet_spent_usd` is the cost of all jobs, ever;
-    None without a budget of the fleet.
+    None without a budget of the fleet. `snapshot` is the last one that was taken for a plan.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -120,6 +118,7 @@ class ControllerStatus:
     failed_plans: int = 0
     solver_failures: int = 0
     fleet_spent_usd: Decimal | None = None
+    snapshot: Snapshot | None = None
 
 
 class Controller:
@@ -143,9 +142,7 @@ class Controller:
         self._store = store
         self._span = span
         self._market = market
-        self._planning = IsolatedPlanning(
-            WithinBudgets(InWholeGangs(FinishesBoots(BesideBarriers(policy))))
-        )
+        self._planning = planning_by(policy)
         self._observer = observer
         self._lifecycle = lifecycle
         self._reconciler = reconciler
@@ -225,7 +222,7 @@ class Controller:
         planned = [
             job
             for job in jobs
-            if job.phase in _PLANNED_PHASES and not self._lifecycle.is_finishing(job, now_seconds)
+            if job.phase in PLANNED_PHASES and not self._lifecycle.is_finishing(job, now_seconds)
         ]
         plan, decisions = self._plan(planned, alive, now_seconds)
         self._record_unplanned({job.id for job in jobs}, now_seconds)
@@ -283,6 +280,7 @@ class Controller:
         is_time = moment_seconds - self._planned_seconds >= self._settings.replan_seconds
         snapshot = self._snapshots.take(jobs, alive, now_seconds, anew=is_time)
         self._planning.leave_out(self._snapshots.left_out, now_seconds)
+        self.status.snapshot = snapshot
         self.status.believed = OfferEstimates(snapshot.offers, snapshot.lives)
         self.status.weights = {job.id: job.weight for job in snapshot.jobs}
         at_risk = self._market.at_risk

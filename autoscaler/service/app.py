@@ -92,6 +92,7 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
+from autoscaler.wire.outlook_messages import ChangePlan
 from autoscaler.wire.plan_messages import PlanView, SubmissionPlan
 
 _FLEET = "fleet"
@@ -191,11 +192,15 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     submissions, store = dependencies.submissions, dependencies.store
     repeats = Repeats(store, dependencies.clock, lambda: submissions.wake())
 
+    def view_of(job: JobRecord, requester: Requester, with_events: bool = False) -> JobView:
+        view = dependencies.views.job(job, dependencies.clock.now(), with_events)
+        return _shown_to(requester, job, view)
+
     def reply(
         job: JobRecord, requester: Requester, with_events: bool = False
     ) -> JsonResponse[JobView]:
-        view = dependencies.views.job(job, dependencies.clock.now(), with_events)
-        response = json_response(JobView, _shown_to(requester, job, view))
+        view = view_of(job, requester, with_events)
+        response = json_response(JobView, view)
         response.headers["ETag"] = etag(view.version)
         return response
 
@@ -232,12 +237,14 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         change: Change = Depends(Body(Change)),
         required: Precondition = Depends(precondition),
         dry_run: bool = _DRY_RUN,
-    ) -> JsonResponse[JobView]:
+    ) -> JsonResponse[JobView | ChangePlan]:
         """Change a job that has not ended; absent keys keep their values."""
         before = requester.job
         required.of_job(before)
         if dry_run:
-            return reply(submissions.changed(before, change), requester)
+            job = submissions.changed(before, change)
+            plan = dependencies.outlooks.change_plan(before, job, view_of(job, requester))
+            return json_response(ChangePlan, plan)
         job = submissions.change(before, change, requester.identity.person, required.of_job)
         requester.record(job.id, *change_text(Change, change, before.spec, job.spec))
         return reply(job, requester)

@@ -48,6 +48,7 @@ from autoscaler.wire.messages import (
 )
 from autoscaler.wire.notification_messages import NotificationsView, TestMessage
 from autoscaler.wire.outlook_messages import (
+    ChangePlan,
     CurveView,
     HistoryView,
     Hypothesis,
@@ -165,19 +166,23 @@ class Client:
         """Return a job by name or id. `UnknownJob`."""
         return self._http.get_printable(JobView, f"/v1/jobs/{name}")
 
-    def change(
-        self, name: str, change: Change, *, version: str | None = None, dry_run: bool = False
-    ) -> JobView:
-        """Change a running job; with `dry_run` return it as it would be.
+    def change(self, name: str, change: Change, *, version: str | None = None) -> JobView:
+        """Change a running job.
 
         Raises:
             UnknownJob: there is no such job.
             Conflict: the job has ended.
             Outdated: the job has another version than `version`; None permits any.
         """
-        path = f"/v1/jobs/{name}{'?dry_run=true' if dry_run else ''}"
         body = encode(Change, change)
-        return decode_printable(JobView, self._http.call("PATCH", path, body, version=version))
+        reply = self._http.call("PATCH", f"/v1/jobs/{name}", body, version=version)
+        return decode_printable(JobView, reply)
+
+    def try_change(self, name: str, change: Change, *, version: str | None = None) -> ChangePlan:
+        """Return the job as `change` would change it, and its next plan. Errors as `change`."""
+        path = f"/v1/jobs/{name}?dry_run=true"
+        reply = self._http.call("PATCH", path, encode(Change, change), version=version)
+        return decode_printable(ChangePlan, reply)
 
     def stop(self, name: str, *, version: str | None = None) -> JobView:
         """Stop a job, with a checkpoint. Errors as `change`."""

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Purchase
-from autoscaler.wire.messages import FROM_PEOPLE, DecisionView
+from autoscaler.wire.messages import FROM_PEOPLE, DecisionView, JobView
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,27 @@ class WhatIfView:
     maximum: int
     present: OutlookView
     assumed: OutlookView
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """Job as a dry run would change it, and what the next plan would do with it.
+
+    Attributes:
+        job: the job with its changes.
+        present: predicted finish and cost without the changes.
+        changed: predicted finish and cost with them.
+        decision: decision of the next plan, beside all other jobs; None if it can't be predicted.
+        usd_per_hour: price of the instances of the decision; None without one.
+        missing: why there is no decision; None if there is one.
+    """
+
+    job: JobView
+    present: OutlookView
+    changed: OutlookView
+    decision: DecisionView | None = None
+    usd_per_hour: Decimal | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

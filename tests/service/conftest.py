@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from autoscaler.clock import SystemClock
+from autoscaler.controller.predict.live_jobs import LiveJobs
 from autoscaler.controller.predict.what_if import WhatIfs
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.storage import StorageGrant
@@ -177,6 +178,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         *(store, authentication, assignments, status, wake, clock, 1.0, 60.0, 90.0),
         verifiers=api.verifiers,
     )
+    live = LiveJobs(store, status, 60.0, clock, create_policy("marginal"))
     return ServiceDependencies(
         store=store,
         authentication=authentication,
@@ -211,7 +213,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         ),
         fixed_sizes=lambda job: (),
         what_if=WhatIfs(store, status, create_policy("marginal"), 60.0, clock).of,
-        outlooks=Outlooks(store, status, 60.0, clock),
+        outlooks=Outlooks(store, live, clock),
         metrics=lambda accept: (b"castor_leader 1\n", "text/plain"),
         status=status,
         changes=api.changes,

@@ -99,10 +99,12 @@ def test_a_dry_run_answers_what_would_be_submitted_and_stores_nothing(api: Api) 
 def test_a_dry_run_of_a_change_answers_the_job_as_it_would_be(api: Api) -> None:
     api.client.submit(SPEC)
     rows = len(api.client.audit())
-    tried = api.client.change("job", Change(priority=4.0), dry_run=True)
+    tried = api.client.try_change("job", Change(priority=4.0)).job
     assert tried.priority == 4.0
     assert api.client.job("job").priority == 1.0
     assert api.client.job("job").version != tried.version
     assert len(api.client.audit()) == rows
     with pytest.raises(SpecError, match="instances"):
-        api.client.change("job", Change(instances=InstanceBounds(5, 2)), dry_run=True)
+        api.client.try_change("job", Change(instances=InstanceBounds(5, 2)))
+    with pytest.raises(Outdated):
+        api.client.try_change("job", Change(priority=4.0), version="old")

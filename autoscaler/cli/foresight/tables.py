@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from autoscaler.cli.live import print_whole
+from autoscaler.cli.output import print_json
+from autoscaler.cli.submit.changes import terms_text
 from autoscaler.cli.tables import clock_time, money, number, words_table
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import SpecError
@@ -21,6 +24,7 @@ from autoscaler.spec.quantities import (
     parse_money,
 )
 from autoscaler.wire.outlook_messages import (
+    ChangePlan,
     CurvePointView,
     CurveView,
     HistoryView,
@@ -146,7 +150,36 @@ def print_what_if(view: WhatIfView) -> None:
     """Print the present outlook of a job beside the one of the assumed objective."""
     now_seconds = view.assumed.at_seconds
     words = f"{describe_objective(view.objective, now_seconds)}, at most {view.maximum} instances"
-    table = words_table("", "present objective", words, wraps=("present objective", words))
+    table = _beside("present objective", view.present, words, view.assumed)
+    print_whole(Group(Text(f"{view.job}: predicted, nothing is changed", style="bold"), table))
+
+
+def print_change(view: ChangePlan, now_seconds: float, as_json: bool) -> None:
+    """Print the outlook of a job with and without changes, and the next plan's decision."""
+    if as_json:
+        print_json(ChangePlan, view)
+        return
+    table = _beside("as it is", view.present, terms_text(view.job, now_seconds), view.changed)
+    decision = view.decision
+    if decision is None or view.usd_per_hour is None:
+        words = f"next plan: unknown: {view.missing}"
+    else:
+        size = "nothing" if decision.target is None else str(decision.target)
+        words = f"next plan: {size}, {money(view.usd_per_hour)}/h: {decision.reason}"
+    lines = [words]
+    if view.job.hands_off is not None:
+        lines.append(f"not done for now: {view.job.hands_off}")
+    heading = Text(f"{view.job.id}: predicted, nothing is changed", style="bold")
+    print_whole(Group(heading, table, Text(), *map(Text, lines)))
+
+
+def _beside(
+    present_heading: str, present: OutlookView, other_heading: str, other: OutlookView
+) -> Table:
+    """Return a table of two outlooks of a job."""
+    now_seconds = other.at_seconds
+    headings = (present_heading, other_heading)
+    table = words_table("", *headings, wraps=headings)
     rows: dict[str, Callable[[OutlookView], str]] = {
         "finish in": lambda outlook: _finish(outlook, now_seconds),
         "whole cost": lambda outlook: _cost(outlook.total_usd),
@@ -156,8 +189,8 @@ def print_what_if(view: WhatIfView) -> None:
         "note": lambda outlook: outlook.missing or outlook.note or "-",
     }
     for heading, cell in rows.items():
-        table.add_row(heading, cell(view.present), cell(view.assumed))
-    print_whole(Group(Text(f"{view.job}: predicted, nothing is changed", style="bold"), table))
+        table.add_row(heading, cell(present), cell(other))
+    return table
 
 
 def predicted_money(usd: float) -> str:

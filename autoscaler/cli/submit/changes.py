@@ -11,9 +11,9 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
 from autoscaler.spec.gpus import parse_gpus
-from autoscaler.spec.objective_text import parse_objective_text
-from autoscaler.spec.quantities import parse_money, parse_priority
-from autoscaler.wire.messages import Change
+from autoscaler.spec.objective_text import describe_objective, parse_objective_text
+from autoscaler.spec.quantities import format_priority, parse_money, parse_priority
+from autoscaler.wire.messages import Change, JobView
 
 _FALSE, _TRUE = ("false", "no", "off", "0"), ("true", "yes", "on", "1")
 
@@ -56,6 +56,12 @@ def bounds_text(bounds: InstanceBounds) -> str:
     spot_text = "" if bounds.spot else " on demand"
     ceiling_text = f", at most {bounds.ceiling_text}" if bounds.has_ceiling else ""
     return f"{bounds.minimum} to {bounds.maximum} instances{of_text}{spot_text}{ceiling_text}"
+
+
+def terms_text(job: JobView, now_seconds: float) -> str:
+    """Return objective, bounds and priority of a job as text."""
+    objective = describe_objective(job.objective, now_seconds)
+    return f"{objective}, {bounds_text(job.bounds)}, priority {format_priority(job.priority)}"
 
 
 def _key_hint(key: str) -> str:

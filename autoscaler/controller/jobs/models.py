@@ -15,7 +15,6 @@ from autoscaler.goodput.fit import fit
 from autoscaler.goodput.formulas import formula_for
 from autoscaler.goodput.prediction import prediction_error
 from autoscaler.goodput.prior import prior_for, prior_from_kind
-from autoscaler.goodput.throughput import Formula
 from autoscaler.market.device_kinds import UnknownDeviceKind, speed_ratio
 from autoscaler.store.store import Store
 
@@ -106,9 +105,7 @@ class Models:
                     fresh, models=fitted.models, errors=fitted.errors, margin=margin
                 )
                 return fitted.models
-        models = _fit_all(
-            observations, offers, fresh.parameter_bytes, formula_for(job.spec.parallelism)
-        )
+        models = fit_models(job, observations, offers)
         errors = _prediction_errors(models, observations)
         self._fitted[job.id] = replace(fresh, models=models, errors=errors)
         self._store.measurements.save_models(job.id, models)
@@ -172,13 +169,11 @@ def _prediction_errors(
     return error_of
 
 
-def _fit_all(
-    observations: Sequence[StepObservation],
-    offers: Sequence[Offer],
-    parameter_bytes: int,
-    formula: Formula,
+def fit_models(
+    job: JobRecord, observations: Sequence[StepObservation], offers: Sequence[Offer]
 ) -> Mapping[str, ThroughputModel]:
-    """Fit a model for every kind; all others inherit from the kind measured longest."""
+    """Fit a job's model for every kind; all others inherit from the kind measured longest."""
+    parameter_bytes, formula = _parameter_bytes(job), formula_for(job.spec.parallelism)
     networks: dict[str, float] = {}
     for offer in offers:
         networks.setdefault(offer.device_kind, offer.network_bytes_per_second)

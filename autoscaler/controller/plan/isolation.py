@@ -15,6 +15,10 @@ from autoscaler.domain.offer import limits_beside
 from autoscaler.domain.plan import Action, Decision, Plan, ReasonCode
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.policies.base import Policy
+from autoscaler.policies.wrappers.barriers import BesideBarriers
+from autoscaler.policies.wrappers.boots import FinishesBoots
+from autoscaler.policies.wrappers.budgets import WithinBudgets
+from autoscaler.policies.wrappers.gangs import InWholeGangs
 
 _log = logging.getLogger(__name__)
 
@@ -147,6 +151,11 @@ class IsolatedPlanning:
         wait_seconds = max(now_seconds - since_seconds, _FIRST_RETRY_SECONDS)
         retry_seconds = now_seconds + min(wait_seconds, _LONGEST_RETRY_SECONDS)
         return Unplanned(reason, since_seconds, retry_seconds)
+
+
+def planning_by(policy: Policy) -> IsolatedPlanning:
+    """Return planning by a policy, within the rules that hold for every policy."""
+    return IsolatedPlanning(WithinBudgets(InWholeGangs(FinishesBoots(BesideBarriers(policy)))))
 
 
 def minimum_decision(

@@ -1,18 +1,27 @@
-"""Curves, outlooks and hypothetical objectives of submitted jobs, from their stored models.
+"""Curves, outlooks and hypothetical terms of submitted jobs, from their stored models.
 
-Nothing is fitted here, and no provider is asked, so that an answer takes milliseconds.
+No provider is asked, and nothing is fitted but kinds of device that hypothetical bounds add, so
+that an answer takes milliseconds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from autoscaler.clock import Clock
-from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.controller import PLANNED_PHASES, ControllerStatus
+from autoscaler.controller.jobs.models import fit_models
 from autoscaler.controller.jobs.programs import recalled
-from autoscaler.controller.observe.snapshots import job_snapshot, with_waits_of_gangs
+from autoscaler.controller.jobs.step_times import KnownStepTimes
+from autoscaler.controller.observe.snapshots import (
+    allowed_offers,
+    job_snapshot,
+    with_waits_of_gangs,
+)
+from autoscaler.controller.plan.isolation import PlanningFailed, planning_by
 from autoscaler.controller.predict.circumstances import circumstances_of
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import JobRecord
@@ -20,12 +29,13 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer, limits_beside
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.report import StepObservation, TrainingReport
-from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
 from autoscaler.economics.forecasts.curves import CurvePoint, job_curves
 from autoscaler.economics.forecasts.outlook import JobOutlook, NoOutlook, outlook
 from autoscaler.economics.supply.caches import PlanningCaches
 from autoscaler.goodput.draws import is_usable
 from autoscaler.goodput.efficiency import efficiency
+from autoscaler.policies.base import Policy
 from autoscaler.store.repositories.journal import JournalEntry
 from autoscaler.store.store import Store
 
@@ -71,16 +81,33 @@ class LiveCurve:
     noise_examples: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class NextDecision:
+    """Decision of the next plan for a job, and the price of its target in $/h."""
+
+    decision: Decision
+    usd_per_hour: Decimal
+
+
 class LiveJobs:
-    """Predictions for submitted jobs at present offers and limits."""
+    """Predictions for submitted jobs at present offers and limits.
+
+    Next plans are made by `policy`.
+    """
 
     def __init__(
-        self, store: Store, status: ControllerStatus, replan_seconds: float, clock: Clock
+        self,
+        store: Store,
+        status: ControllerStatus,
+        replan_seconds: float,
+        clock: Clock,
+        policy: Policy,
     ) -> None:
         self._store = store
         self._status = status
         self._replan_seconds = replan_seconds
         self._clock = clock
+        self._policy = policy
         self._caches = PlanningCaches()
 
     def curve(self, job: JobRecord) -> LiveCurve | NoOutlook:
@@ -138,13 +165,52 @@ class LiveJobs:
         with self._caches.lent() as cache:
             return outlook(job_state, snapshot, cache)
 
+    def next_decision(self, job: JobRecord, present: JobRecord) -> NextDecision | NoOutlook:
+        """Return the next plan's decision for a job, or the reason why there is none.
+
+        The plan is made for all jobs of the last tick. Nothing is stored.
+
+        Args:
+            job: the job with changes of objective, bounds or priority.
+            present: the job as it is stored.
+        """
+        last = self._status.snapshot
+        if job.phase not in PLANNED_PHASES:
+            return NoOutlook(f"the job is {job.phase}")
+        if last is None:
+            return NoOutlook("the controller has not planned yet")
+        state = self._snapshot(job)
+        if isinstance(state, NoOutlook):
+            return state
+        changed = _as_planned(state[0], job, present, last)
+        others = tuple(other for other in last.jobs if other.id != job.id)
+        snapshot = replace(last, jobs=(*others, changed), undisturbed=last.undisturbed - {job.id})
+        planning = planning_by(self._policy)
+        try:
+            plan, _ = planning.plan(snapshot)
+        except PlanningFailed as error:
+            return NoOutlook(f"planning fails: {error}")
+        if job.id in planning.unplanned:
+            return NoOutlook(f"can't be planned: {planning.unplanned[job.id].reason}")
+        decision = next(made for made in plan.decisions if made.job == job.id)
+        return NextDecision(decision, _usd_per_hour(decision.target, last.offers))
+
+    def _models(self, job: JobRecord, offers: Sequence[Offer]) -> Mapping[str, ThroughputModel]:
+        """Return the stored models of a job, and fitted ones for kinds that its bounds add."""
+        models = self._store.measurements.models(job.id)
+        usable = allowed_offers(job.spec.instances, offers) or tuple(offers)
+        if not models or job.phase.is_final or {o.device_kind for o in usable} <= models.keys():
+            return models
+        step_times = KnownStepTimes(self._store).of(job, recalled(self._store, job.spec))
+        return fit_models(job, step_times.all, usable)
+
     def _snapshot(self, job: JobRecord) -> tuple[JobSnapshot, Snapshot] | NoOutlook:
         """Return the state of a job, and offers with the limits that other jobs leave."""
         now_seconds, store = self._clock.now(), self._store
         now = circumstances_of(self._status, self._replan_seconds)
-        models = store.measurements.models(job.id)
         if not now.offers:
             return NoOutlook("no provider has returned its offers yet")
+        models = self._models(job, now.offers)
         if not models:
             return NoOutlook("no throughput model is fitted yet")
         others = Counter(held.offer for held in store.instances.alive() if held.job != job.id)
@@ -167,6 +233,31 @@ class LiveJobs:
             recalled(store, job.spec),
         )
         return with_waits_of_gangs(job_state, now.offers), snapshot
+
+
+def _as_planned(
+    state: JobSnapshot, job: JobRecord, present: JobRecord, last: Snapshot
+) -> JobSnapshot:
+    """Return the state of a changed job, with what only the last tick's snapshot of it knows."""
+    known = next((other for other in last.jobs if other.id == job.id), None)
+    if known is None:
+        return replace(state, weight=job.spec.priority)
+    return replace(
+        known,
+        objective=state.objective,
+        instances=state.instances,
+        models=state.models if state.models.keys() - known.models.keys() else known.models,
+        unfit=state.unfit,
+        bounds_reason=state.bounds_reason,
+        weight=known.weight * job.spec.priority / present.spec.priority,
+    )
+
+
+def _usd_per_hour(target: Allocation | None, offers: Iterable[Offer]) -> Decimal:
+    """Return the price of an allocation in $/h; 0 for nothing."""
+    if target is None:
+        return Decimal(0)
+    return next(o.usd_per_hour for o in offers if o.id == target.offer) * target.instances
 
 
 def measured_sizes(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoscaler.clock import Clock
-from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.predict.live_jobs import LiveCurve, LiveJobs
 from autoscaler.domain.errors import Conflict, SpecError
 from autoscaler.domain.job import InstanceBounds, JobRecord
@@ -16,9 +15,11 @@ from autoscaler.economics.forecasts.curves import CurvePoint
 from autoscaler.economics.forecasts.forecast import Range
 from autoscaler.economics.forecasts.outlook import JobOutlook, NoOutlook
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.service.jobs.views import decision_view
+from autoscaler.service.jobs.views import decision_at, decision_view
 from autoscaler.store.store import Store
+from autoscaler.wire.messages import JobView
 from autoscaler.wire.outlook_messages import (
+    ChangePlan,
     CurvePointView,
     CurveView,
     Hypothesis,
@@ -36,11 +37,9 @@ _MILLION = 1e6
 class Outlooks:
     """Builder of the messages about a job's future."""
 
-    def __init__(
-        self, store: Store, status: ControllerStatus, replan_seconds: float, clock: Clock
-    ) -> None:
+    def __init__(self, store: Store, live: LiveJobs, clock: Clock) -> None:
         self._store = store
-        self._live = LiveJobs(store, status, replan_seconds, clock)
+        self._live = live
         self._clock = clock
 
     def curve(self, job: JobRecord) -> CurveView:
@@ -104,6 +103,21 @@ class Outlooks:
             present=present or self.outlook(job),
             assumed=self._view(job, objective, prediction),
         )
+
+    def change_plan(self, present: JobRecord, changed: JobRecord, shown: JobView) -> ChangePlan:
+        """Return what the next plan would do with a changed job; nothing is stored.
+
+        Args:
+            present: the job as it is stored.
+            changed: the job with its changes.
+            shown: the view of the changed job.
+        """
+        predicted, now_seconds = self._live.next_decision(changed, present), self._clock.now()
+        plan = ChangePlan(job=shown, present=self.outlook(present), changed=self.outlook(changed))
+        if isinstance(predicted, NoOutlook):
+            return replace(plan, missing=predicted.reason)
+        decision = decision_at(now_seconds, predicted.decision)
+        return replace(plan, decision=decision, usd_per_hour=predicted.usd_per_hour)
 
     def _view(
         self, job: JobRecord, objective: Objective, prediction: JobOutlook | NoOutlook

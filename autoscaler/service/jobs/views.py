@@ -21,6 +21,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
+from autoscaler.domain.plan import Decision
 from autoscaler.domain.report import Failure
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.time_use import TimeUse
@@ -297,9 +298,13 @@ def _transfer_view(ledger: Ledger) -> TransferView | None:
 
 def decision_view(entry: JournalEntry) -> DecisionView:
     """Return the view of a decision of the journal."""
-    decision = entry.decision
+    return decision_at(entry.at_seconds, entry.decision)
+
+
+def decision_at(at_seconds: float, decision: Decision) -> DecisionView:
+    """Return the view of a decision of a time."""
     return DecisionView(
-        at_seconds=entry.at_seconds,
+        at_seconds=at_seconds,
         job=decision.job,
         action=decision.action,
         reason=decision.reason,

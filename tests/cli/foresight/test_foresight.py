@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,20 @@ def test_predicted_money_has_two_significant_digits() -> None:
     assert [predicted_money(usd) for usd in amounts] == [
         *("$0", "$0.0012", "$0.13", "$1.3", "$13", "$1,300", "-"),
     ]
+
+
+def test_a_change_is_tried_and_nothing_is_stored(api: Api, castor: Castor) -> None:
+    trains(api)
+    told = castor("set", "job", "objective=value_of_time=1000", "max=3", "--dry-run")
+    assert re.search(r"next plan: \d x \w+, \$0.[3-9]\d+/h: \w+ job ", told), told
+    for words in ("as it is", "1 to 3 instances", "finish in", "whole cost", "nothing is changed"):
+        assert words in told, told
+    assert api.client.job("job").bounds.maximum == 4
+    api.client.freeze()
+    api.world.tick(1)
+    assert "not done for now" in castor("set", "job", "max=3", "--dry-run")
+    view = json.loads(castor("set", "job", "priority=high", "--dry-run", "--json"))
+    assert view["job"]["priority"] > 1 and view["decision"]["job"] == "job"
+    api.client.submit(replace(SPEC, name="new"))
+    told = castor("set", "new", "priority=high", "--dry-run")
+    assert "next plan: unknown: no throughput model is fitted yet" in told, told

@@ -5,15 +5,20 @@ from decimal import Decimal
 
 import pytest
 
+from autoscaler.controller.controller import OfferEstimates
 from autoscaler.domain.errors import Conflict, SpecError, UnknownJob
 from autoscaler.domain.goodput import BatchBounds, NoiseScale
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.domain.plan import Action
 from autoscaler.domain.report import ReportOrigin, StepObservation
+from autoscaler.wire.messages import Change
 from autoscaler.wire.outlook_messages import Hypothesis
 from tests.service.agents import SPEC, joined, training_report
 from tests.service.conftest import Api
 
+CHEAPEST = Objective(Preference.CHEAPEST)
 BOUNDS = BatchBounds(32, 256, 32, True)
 
 
@@ -167,3 +172,67 @@ def test_an_ended_job_keeps_its_curve_and_has_no_future(api: Api) -> None:
         api.client.assume("job", Hypothesis(maximum=2))
     with pytest.raises(UnknownJob):
         api.client.curve("nobody")
+
+
+def test_a_dry_run_of_a_change_answers_what_the_next_plan_would_do(api: Api) -> None:
+    trains(api)
+    before, rows = api.client.job("job"), len(api.client.audit())
+    steady = api.client.try_change("job", Change(objective=CHEAPEST))
+    assert steady.decision is not None and steady.decision.target is not None
+    assert steady.decision.target.instances == 1 and steady.usd_per_hour == Decimal("0.1000")
+    hasty = Objective(Preference.VALUE_OF_TIME, value_of_time_usd_per_hour=1000.0)
+    grown = api.client.try_change("job", Change(objective=hasty))
+    assert grown.job.objective == hasty and grown.missing is None
+    assert grown.decision is not None and grown.decision.target is not None
+    assert grown.decision.action is Action.GROW and "grow job" in grown.decision.reason
+    count = grown.decision.target.instances
+    assert count > 1 and grown.usd_per_hour == count * Decimal("0.1000")
+    assert grown.present.finish_seconds is not None and grown.changed.finish_seconds is not None
+    assert grown.changed.finish_seconds.median < grown.present.finish_seconds.median
+    assert grown.changed.total_usd is not None
+    after = api.client.job("job")
+    assert (after.version, after.decision) == (before.version, before.decision)
+    assert len(api.client.audit()) == rows
+
+
+def test_a_dry_run_counts_the_other_jobs(api: Api) -> None:
+    trains(api)
+    hasty = Objective(Preference.VALUE_OF_TIME, value_of_time_usd_per_hour=1000.0)
+    api.client.change("job", Change(objective=hasty))
+    api.client.submit(replace(SPEC, name="other", objective=hasty))
+    api.world.set_target("other", 2)
+    api.world.tick(2)
+    status = api.world.controller.status
+    assert status.snapshot is not None
+    status.snapshot = replace(status.snapshot, limits=(Limit("cores", LimitUnit.INSTANCES, 3),))
+    targets = {}
+    for priority in (0.01, 100.0):
+        plan = api.client.try_change("job", Change(priority=priority))
+        assert plan.decision is not None
+        targets[priority] = plan.decision.target
+    assert targets[0.01] != targets[100.0]
+
+
+def test_a_dry_run_plans_with_kinds_that_it_permits(api: Api) -> None:
+    trains(api)
+    status = api.world.controller.status
+    small = status.offers[0]
+    offers = (small, replace(small, id="fast", instance_type="fast", device_kind="h100"))
+    assert status.snapshot is not None
+    status.offers, status.believed = offers, OfferEstimates(offers)
+    status.snapshot = replace(status.snapshot, offers=offers)
+    bounds = InstanceBounds(maximum=4, offers=("fast",))
+    plan = api.client.try_change("job", Change(instances=bounds))
+    assert plan.decision is not None and plan.decision.target is not None
+    assert plan.decision.target.offer == "fast" and plan.job.bounds == bounds
+    assert api.world.store.measurements.models("job").keys() == {small.device_kind}
+
+
+def test_a_dry_run_without_a_plan_says_why(api: Api) -> None:
+    api.client.submit(SPEC)
+    plan = api.client.try_change("job", Change(priority=4.0))
+    assert plan.job.priority == 4.0 and plan.decision is None and plan.usd_per_hour is None
+    assert plan.missing == "no throughput model is fitted yet"
+    api.client.stop("job")
+    with pytest.raises(Conflict, match="castor resume"):
+        api.client.try_change("job", Change(priority=4.0))
