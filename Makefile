@@ -15,8 +15,11 @@ export RES_OPTIONS ?= timeout:1 attempts:3
 FRAMEWORKS := lightning==2.6.6 transformers==5.23.0 accelerate==1.15.0 \
 	optuna-integration==5.0.0 mlflow-skinny==3.17.2 wandb==0.31.0 tensorboard==2.21.0 \
 	optunahub==0.5.0
-# The validator of FOCUS 1.0, and the last packages that it works with.
-FOCUS := focus-validator==1.0.0 'multimethod<1.12'
+# The validators of FOCUS 1.0 and 1.2, and the last packages that they work with. The second one needs
+# Python 3.12 or later.
+FOCUS_1_0 := focus-validator==1.0.0 'multimethod<1.12'
+FOCUS_1_2 := focus-validator==2.2.1 'numpy<2' 'pyarrow<21'
+LATER_PYTHON ?= python3.12
 # Where `make wheels` writes Castor's wheel and the lists of packages that go with it.
 WHEELS ?= dist
 # PyTorch here with its packages for CUDA, which tool.uv leaves out of requirements.lock.
@@ -111,10 +114,13 @@ studies: $(INSTALLED) ## Run the studies of examples/ on this machine's cores, t
 	@cd "$$(mktemp -d)" && for study in digits chargpt; do \
 		$(CURDIR)/$(BIN)/python $(CURDIR)/examples/$$study/study.py --trials 3 || exit 1; done
 
-focus: $(INSTALLED) ## Check the export of costs by the FinOps Foundation's validator of FOCUS 1.0.
-	@test -x build/focus/bin/focus-validator || { $(PYTHON) -m venv build/focus \
-		&& build/focus/bin/pip --quiet install $(FOCUS); }
-	@$(BIN)/python -m pytest tests/ledger/test_focus.py $(ARGS)
+focus: $(INSTALLED) ## Check the export of costs by the FinOps Foundation's validators of FOCUS 1.0 and 1.2.
+	@test -x build/focus/1.0/bin/focus-validator || { $(PYTHON) -m venv build/focus/1.0 \
+		&& build/focus/1.0/bin/pip --quiet install $(FOCUS_1_0); }
+	@test -x build/focus/1.2/bin/focus-validator || { $(LATER_PYTHON) --version >/dev/null 2>&1 \
+		|| { echo "FOCUS 1.2 is not checked: name a Python 3.12 with LATER_PYTHON=..."; exit 0; } \
+		&& $(LATER_PYTHON) -m venv build/focus/1.2 && build/focus/1.2/bin/pip --quiet install $(FOCUS_1_2); }
+	@$(BIN)/python -m pytest -rs tests/ledger/test_focus.py $(ARGS)
 
 lint: $(INSTALLED) ## Check style, format, plain English, types and the imports between packages.
 	$(BIN)/ruff check .

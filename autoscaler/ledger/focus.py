@@ -1,6 +1,6 @@
-"""Rows of costs in the format FOCUS 1.0 of the FinOps Foundation, one for each charge.
+"""Rows of costs in the format FOCUS 1.2 of the FinOps Foundation, one for each charge.
 
-Source: FinOps Open Cost and Usage Specification 1.0, https://focus.finops.org. Columns that begin
+Source: FinOps Open Cost and Usage Specification 1.2, https://focus.finops.org. Columns that begin
 with `x_` are Castor's own: the job and its owner, and the parts of the cost by category.
 """
 
@@ -45,10 +45,13 @@ COLUMNS: Final = (
     *("ChargePeriodStart", "CommitmentDiscountCategory", "CommitmentDiscountId"),
     *("CommitmentDiscountName", "CommitmentDiscountStatus", "CommitmentDiscountType"),
     *("ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice"),
-    *("EffectiveCost", "InvoiceIssuerName", "ListCost", "ListUnitPrice", "PricingCategory"),
-    *("PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId"),
-    *("RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory"),
-    *("ServiceName", "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "Tags"),
+    *("EffectiveCost", "InvoiceId", "InvoiceIssuerName", "ListCost", "ListUnitPrice"),
+    *("PricingCategory", "PricingCurrency", "PricingCurrencyContractedUnitPrice"),
+    *("PricingCurrencyEffectiveCost", "PricingCurrencyListUnitPrice", "PricingQuantity"),
+    *("PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId"),
+    *("ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory"),
+    *("SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName"),
+    "Tags",
     *("x_Job", "x_Person", "x_Team", "x_Study", "x_ExtrasCost"),
     *(f"x_{category.value.title()}Cost" for category in CostCategory),
     *(
@@ -85,6 +88,8 @@ def _row(split: ChargeSplit, job: FocusJob, offer: Offer | None, account: str) -
     is_transfer = CostCategory.TRANSFER in split.split.parts
     return {
         "BilledCost": usd,
+        "PricingCurrency": CURRENCY,
+        "PricingCurrencyEffectiveCost": usd,
         "BillingAccountId": account,
         "BillingAccountName": f"Castor {account}",
         "BillingCurrency": CURRENCY,
@@ -140,14 +145,16 @@ def _quantities(split: ChargeSplit, is_transfer: bool) -> dict[str, str]:
     if is_transfer:
         return {"PricingCategory": "Standard"}
     hours = Decimal(charge.seconds) / _SECONDS_PER_HOUR
-    price = charge.usd / hours
+    price = _decimal(round(charge.usd / hours, 12))
     return {
         "ConsumedQuantity": _decimal(round(hours, 12)),
         "ConsumedUnit": "Hours",
         "PricingQuantity": _decimal(round(hours, 12)),
         "PricingUnit": "Hours",
-        "ListUnitPrice": _decimal(round(price, 12)),
-        "ContractedUnitPrice": _decimal(round(price, 12)),
+        "ListUnitPrice": price,
+        "ContractedUnitPrice": price,
+        "PricingCurrencyListUnitPrice": price,
+        "PricingCurrencyContractedUnitPrice": price,
     }
 
 
@@ -160,9 +167,12 @@ def _service(split: ChargeSplit, offer: Offer | None, is_transfer: bool) -> dict
     kind = {
         "ResourceType": "Transfer" if is_transfer else "Instance",
         "ServiceCategory": "Networking" if is_transfer else "Compute",
+        "ServiceSubcategory": "Other (Networking)" if is_transfer else "Virtual Machines",
         "ServiceName": "Transfer of files" if is_transfer else "Instances",
         "SkuId": f"{charge.offer} transfer" if is_transfer else charge.offer,
+        "SkuMeter": "Bytes sent" if is_transfer else "Instance hours",
         "SkuPriceId": f"{charge.offer} transfer" if is_transfer else charge.offer,
+        "SkuPriceDetails": _NULL if is_transfer or offer is None else _device_details(offer),
     }
     return {
         "InvoiceIssuerName": provider,
@@ -172,6 +182,10 @@ def _service(split: ChargeSplit, offer: Offer | None, is_transfer: bool) -> dict
         **({} if is_transfer else pricing),
         **kind,
     }
+
+
+def _device_details(offer: Offer) -> str:
+    return json.dumps({"InstanceType": offer.instance_type, "GpuCount": offer.devices})
 
 
 def _tags(job: FocusJob) -> str:

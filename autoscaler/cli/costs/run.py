@@ -211,7 +211,7 @@ def export_focus(
         connect().download_focus(first, last, file)
     except OSError as error:
         raise SpecError(f"{file} can't be written: {error.strerror}", "--focus") from None
-    print(f"{file}: costs from {first} to {last} (UTC), in FOCUS 1.0")
+    print(f"{file}: costs from {first} to {last} (UTC), in FOCUS 1.2")
 
 
 def _day(text: str, option: str) -> date:

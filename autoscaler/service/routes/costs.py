@@ -58,7 +58,7 @@ def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
 
     @router.get("/costs/focus", dependencies=[Depends(Permit(AccessAction.READ))])
     def focus(first: date, last: date) -> CsvResponse:
-        """Return the charges of UTC days from `first` to `last` as a CSV file in FOCUS 1.0."""
+        """Return the charges of UTC days from `first` to `last` as a CSV file in FOCUS 1.2."""
         lines = receipts.focus_csv(first, last, clock.now())
         name = f"castor-focus-{first.isoformat()}-{last.isoformat()}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -119,7 +119,7 @@ def test_an_export_has_thirty_days_or_those_that_are_named(
     text = output("--focus", str(file), "--first", "2026-01-01", "--last", "2026-01-31")
     assert controller.days == (date(2026, 1, 1), date(2026, 1, 31))
     assert file.read_text() == "BilledCost\n"
-    assert "FOCUS 1.0" in text
+    assert "FOCUS 1.2" in text
     output("--focus", str(file), "--last", "2026-01-31")
     assert controller.days == (date(2026, 1, 2), date(2026, 1, 31))
 
