@@ -29,6 +29,7 @@ import ticks
 
 from tests.browser.chromium import launched
 from tests.controller import world as worlds
+from tests.controller.cloud import QuickCloud
 from tests.service.conftest import TOKEN, Api, served
 from tests.store.led import led_store
 
@@ -98,7 +99,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10, help="instances of each job")
     arguments = parser.parse_args()
     worlds.open_store = led_store  # type: ignore[assignment]
-    worlds.FileCloud = ticks.QuickCloud  # type: ignore[misc]
+    worlds.FileCloud = QuickCloud  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         world = ticks.deployment_of(directory, arguments.jobs, arguments.instances)

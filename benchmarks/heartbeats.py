@@ -49,6 +49,7 @@ from autoscaler.store.opening import open_store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import NodeReport
 from tests.controller import world
+from tests.controller.cloud import QuickCloud
 from tests.service.agents import training_report
 from tests.store.led import led_store
 
@@ -154,10 +155,10 @@ class Agent:
 def prepared(directory: Path, jobs: int, instances: int) -> list[Agent]:
     """Prepare the store and the cloud of a deployment, and return its agents."""
     world.open_store = led_store  # type: ignore[assignment]
-    world.FileCloud = ticks.QuickCloud  # type: ignore[misc]
+    world.FileCloud = QuickCloud  # type: ignore[misc]
     world.START_SECONDS = time.time() - 30.0
     deployment = ticks.deployment_of(directory, jobs, instances)
-    assert isinstance(deployment.cloud, ticks.QuickCloud)
+    assert isinstance(deployment.cloud, QuickCloud)
     (directory / "kept.json").write_text(json.dumps(deployment.cloud.kept))
     store = deployment.store
     key = load_key(directory / "secret.key")
@@ -181,7 +182,7 @@ class Lighthouses(world.RecordedLighthouses):
 def serve_store(directory: Path, port: int, plans: bool) -> None:
     """Run a controller on a prepared store."""
     devices = 1_000_000
-    cloud = ticks.QuickCloud(directory / "cloud.json", SystemClock(), devices)
+    cloud = QuickCloud(directory / "cloud.json", SystemClock(), devices)
     cloud.kept = json.loads((directory / "kept.json").read_text())
     controller_process.open_providers = lambda *_: {"file": cloud}
     controller_process.LighthouseHost = Lighthouses  # type: ignore[assignment, misc]

@@ -19,11 +19,11 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -31,7 +31,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.controller import world
-from tests.controller.cloud import FileCloud
+from tests.controller.cloud import QuickCloud
 from tests.controller.world import World
 from tests.store.led import led_store
 from tests.store.test_statements import counted
@@ -60,18 +60,6 @@ class Row:
     plan_seconds: float
     quiet_statements: int
     plan_statements: int
-
-
-class QuickCloud(FileCloud):
-    """Cloud that keeps its records in memory."""
-
-    kept: dict[str, Any]
-
-    @contextmanager
-    def _records(self) -> Iterator[dict[str, Any]]:
-        if not hasattr(self, "kept"):
-            self.kept = {}
-        yield self.kept
 
 
 def copied(value: object, job: str) -> object:

@@ -25,6 +25,7 @@ from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.opening import open_store
+from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -60,6 +61,7 @@ class Twins(RuleBasedStateMachine):
         self.memory = memory_store()
         self.database = (led_store if self.leads else open_store)(f"sqlite:///{copy}")
         self.now_seconds = NOW
+        self.ledger_number = 0
         self.generations: dict[tuple[str, int], int] = {}
         for name in NAMES:
             self.both(lambda store, name=name: add_job(store, name))
@@ -175,6 +177,18 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda store: store.jobs.set_phase(self.job(name), last, self.now_seconds))
         self.both(lambda store: store.jobs.add(spec(name), self.now_seconds))
 
+    @rule(name=sampled_from(NAMES), address=none() | sampled_from(("", "http://lighthouse")))
+    def light(self, name: str, address: str | None) -> None:
+        self.both(lambda store: store.jobs.set_lighthouse(self.job(name), address))
+
+    @rule(is_frozen=booleans())
+    def freeze(self, is_frozen: bool) -> None:
+        freeze = Freeze(self.now_seconds, "ada")
+        if is_frozen:
+            self.both(lambda store: store.settings.freeze(freeze))
+        else:
+            self.both(lambda store: store.settings.unfreeze())
+
     @rule(name=sampled_from(NAMES), seconds=FEW)
     def measure(self, name: str, seconds: int) -> None:
         job = self.job(name)
@@ -208,6 +222,9 @@ class Twins(RuleBasedStateMachine):
         self.both(_everything)
         self.both(lambda store: (store.intents.pending(NOW), store.intents.pending(NOW + 60)))
         self.both(lambda store: store.ledger.entries())
+        self.both(lambda store: (store.jobs.ended_with_lighthouse(), store.settings.frozen()))
+        self.both(lambda store: (store.ledger.after(0), store.ledger.after(self.ledger_number)))
+        self.ledger_number = self.memory.ledger.after(0)[1]
         for job in self.memory.jobs.all():
             self.both(lambda store, job=job.id: _told_of(store, job))
 

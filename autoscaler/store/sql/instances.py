@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy import Select, and_, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
@@ -26,11 +27,12 @@ from autoscaler.store.repositories.instances import Instances, unknown_instance
 from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.capacity import keep_refusal
 from autoscaler.store.sql.database import Database
-from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.sql.jobs import job_phase, job_row
 from autoscaler.store.sql.ledger import add_line
-from autoscaler.store.sql.schema import InstanceRow, IntentRow, LedgerRow
+from autoscaler.store.sql.schema import InstanceRow, IntentRow, JobRow, LedgerRow
 
 _OtherInstance = aliased(InstanceRow)
+_OtherLine = aliased(LedgerRow)
 _TRAINED_SECONDS = (
     select(func.max(_OtherInstance.training_seconds))
     .where(_OtherInstance.job == InstanceRow.job, _OtherInstance.offer == InstanceRow.offer)
@@ -47,6 +49,18 @@ _NEVER_TRAINED = select(InstanceRow).where(
 )
 
 
+_LAST_LINE = (
+    select(func.max(_OtherLine.id))
+    .where(_OtherLine.instance == InstanceRow.id, _OtherLine.kind != EntryKind.TRANSFER)
+    .scalar_subquery()
+)
+# One row for each intent of an instance.
+_HOLDINGS = (
+    select(InstanceRow, JobRow.phase, IntentRow, LedgerRow)
+    .join(JobRow, JobRow.id == InstanceRow.job)
+    .join(IntentRow, IntentRow.instance == InstanceRow.id)
+    .outerjoin(LedgerRow, LedgerRow.id == _LAST_LINE)
+)
 _ALIVE = select(InstanceRow).where(InstanceRow.phase != InstancePhase.ENDED)
 _ENDED = select(InstanceRow).where(InstanceRow.phase == InstancePhase.ENDED)
 
@@ -161,12 +175,12 @@ class SqlInstances(Instances):
 
     def _add(self, order: InstanceOrder) -> Holding | None:
         with self._database.write() as session:
-            if order.most is not None and not order.is_needed(
-                _alive_instances(session, order.job)
-            ):
+            rows = _instances_of(session, order.job)
+            alive = (row.to(HeldInstance) for row in rows if row.phase is not InstancePhase.ENDED)
+            if not order.is_needed(held for held in alive if held.job == order.job):
                 return None
-            phase = job_row(session, order.job).phase
-            holding = ordered(order, phase, _places(session, order.job))
+            phase = job_phase(session, order.job)
+            holding = ordered(order, phase, _places(rows, order.job))
             row = InstanceRow(minimum_billed_seconds=holding.minimum_billed_seconds)
             row.take(holding.held)
             session.add(row)
@@ -179,11 +193,11 @@ class SqlInstances(Instances):
         with self._database.write() as session:
             before = job_row(session, instance_row(session, instance).job).to(JobRecord)
             after = job_row(session, order.job).to(JobRecord)
-            places = _places(session, order.job)
+            places = _places(_instances_of(session, order.job), order.job)
             return self._change_row(
                 session,
                 instance,
-                lambda holding: handed_over(holding, order, (before, after), places),
+                lambda holding, _: handed_over(holding, order, (before, after), places),
             )
 
     def _change_lined(
@@ -202,10 +216,14 @@ class SqlInstances(Instances):
     def _change_of_job(
         self, instance: str, change: Callable[[Holding, JobPhase], Holding]
     ) -> tuple[Holding, JobPhase]:
+        phases: list[JobPhase] = []
+
+        def noted(holding: Holding, phase: JobPhase) -> Holding:
+            phases.append(phase)
+            return change(holding, phase)
+
         with self._database.write() as session:
-            phase = job_row(session, instance_row(session, instance).job).phase
-            changed = self._change_row(session, instance, lambda holding: change(holding, phase))
-            return changed, phase
+            return self._change_row(session, instance, noted), phases[0]
 
     def _change_holding(
         self,
@@ -214,27 +232,26 @@ class SqlInstances(Instances):
         refuse: Refuse | None = None,
     ) -> Holding:
         with self._database.write() as session:
-            holding = self._change_row(session, instance, change)
+            holding = self._change_row(session, instance, lambda holding, _: change(holding))
             if refuse is not None:
                 keep_refusal(self._database, session, holding.held.offer, refuse)
             return holding
 
     def _change_row(
-        self, session: Session, instance: str, change: Callable[[Holding], Holding]
+        self, session: Session, instance: str, change: Callable[[Holding, JobPhase], Holding]
     ) -> Holding:
-        row = instance_row(session, instance)
+        rows = _holding_rows(session, instance)
+        row, launch, termination = rows.instance, rows.launch, rows.termination
         before = self._present(row)
-        intent_rows = select(IntentRow).where(IntentRow.instance == instance)
-        intents = {intent.kind: intent for intent in session.scalars(intent_rows)}
-        launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
         holding = change(
             Holding(
                 held=before,
                 minimum_billed_seconds=row.minimum_billed_seconds,
                 launch=launch.to(Intent),
                 termination=None if termination is None else termination.to(Intent),
-                last_line=_last_line(session, instance),
-            )
+                last_line=None if rows.last_line is None else rows.last_line.to(LedgerEntry),
+            ),
+            rows.job_phase,
         )
         row.take(holding.held)
         launch.take(holding.launch)
@@ -272,29 +289,45 @@ def _is_over(held: HeldInstance) -> bool:
     return held.phase is InstancePhase.ENDED or held.desired is Desired.ABSENT
 
 
-def _alive_instances(session: Session, job: str) -> list[HeldInstance]:
-    """Return the instances of a job that have not ended."""
-    rows = select(InstanceRow).where(
-        InstanceRow.job == job, InstanceRow.phase != InstancePhase.ENDED
-    )
-    return [row.to(HeldInstance) for row in session.scalars(rows)]
+def _instances_of(session: Session, job: str) -> Sequence[InstanceRow]:
+    """Return the rows of all instances that a job holds or has held."""
+    if session.get_bind().dialect.name == "sqlite":  # it would use no index for LIKE
+        begins = and_(InstanceRow.id >= f"{job}-", InstanceRow.id < f"{job}.")
+    else:
+        begins = InstanceRow.id.startswith(f"{job}-", autoescape=True)
+    return session.scalars(select(InstanceRow).where(or_(InstanceRow.job == job, begins))).all()
 
 
-def _places(session: Session, job: str) -> list[Place]:
+def _places(rows: Sequence[InstanceRow], job: str) -> list[Place]:
     """Return all places that a job has used so far."""
-    conditions = InstanceRow.job == job, InstanceRow.id.startswith(f"{job}-", autoescape=True)
-    rows = session.scalars(select(InstanceRow).where(or_(*conditions)))
     return places_of(
         job, ((row.id, row.job, Place(row.slot, row.generation, row.phase)) for row in rows)
     )
 
 
-def _last_line(session: Session, instance: str) -> LedgerEntry | None:
-    lines = select(LedgerRow).where(
-        LedgerRow.instance == instance, LedgerRow.kind != EntryKind.TRANSFER
-    )
-    last = session.scalars(lines.order_by(LedgerRow.id.desc()).limit(1)).first()
-    return None if last is None else last.to(LedgerEntry)
+class _HoldingRows(NamedTuple):
+    """Rows of a `Holding`, and the phase of its job."""
+
+    instance: InstanceRow
+    job_phase: JobPhase
+    launch: IntentRow
+    termination: IntentRow | None
+    last_line: LedgerRow | None
+
+
+def _holding_rows(session: Session, instance: str) -> _HoldingRows:
+    """Return the rows of an instance, its intents and its bill, read by one statement.
+
+    Raises:
+        UnknownInstance: no instance has this id.
+    """
+    rows = session.execute(_HOLDINGS.where(InstanceRow.id == instance)).all()
+    if not rows:
+        raise unknown_instance(instance)
+    intents = {intent.kind: intent for _, _, intent, _ in rows}
+    row, phase, _, last_line = rows[0]
+    launch, termination = intents[IntentKind.LAUNCH], intents.get(IntentKind.TERMINATE)
+    return _HoldingRows(row, phase, launch, termination, last_line)
 
 
 def _keep_intent(session: Session, row: IntentRow | None, intent: Intent) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
+from autoscaler.domain.errors import UnknownJob
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.store.repositories.jobs import (
     FINAL_PHASES,
@@ -22,6 +24,7 @@ from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import JobRow
 
 _Other = aliased(JobRow)
+_ENDED_LIT: Final = ("ended jobs with a lighthouse",)
 
 
 def live_jobs() -> LiveRecords[JobRecord]:
@@ -56,7 +59,7 @@ class SqlJobs(Jobs):
             session.add(row)
             session.flush()
             record = row.to(JobRecord)
-            keep_job(session, self._live, record)
+            keep_job(self._database, session, self._live, record)
             return record
 
     def of_name(self, name: str) -> tuple[JobRecord, ...]:
@@ -79,8 +82,7 @@ class SqlJobs(Jobs):
         return self._database.live(self._live, _alive_jobs)
 
     def ended_with_lighthouse(self) -> tuple[JobRecord, ...]:
-        has_ended = JobRow.phase.in_(FINAL_PHASES)
-        return self._list(select(JobRow).where(has_ended, JobRow.lighthouse.is_not(None)))
+        return self._database.cached(_ENDED_LIT, _ended_with_lighthouse)
 
     def all(self) -> tuple[JobRecord, ...]:
         return self._list(select(JobRow))
@@ -114,15 +116,14 @@ class SqlJobs(Jobs):
 
     def _list(self, rows: Select[JobRow]) -> tuple[JobRecord, ...]:
         with self._database.read() as session:
-            sorted_rows = session.scalars(rows.order_by(JobRow.number))
-            return tuple(row.to(JobRecord) for row in sorted_rows)
+            return _listed(session, rows)
 
     def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         with self._database.write() as session:
             row = job_row(session, job)
             record = change(row.to(JobRecord))
             row.take(record)
-            keep_job(session, self._live, record)
+            keep_job(self._database, session, self._live, record)
             return record
 
 
@@ -153,9 +154,22 @@ def _is_after(order: JobOrder, place: JobPlace) -> ColumnElement[bool]:
             return tuple_(JobRow.name, JobRow.number) > (place.name, place.number)
 
 
-def keep_job(session: Session, live: LiveRecords[JobRecord], record: JobRecord) -> None:
+def keep_job(
+    database: Database, session: Session, live: LiveRecords[JobRecord], record: JobRecord
+) -> None:
     """Keep a changed job in memory, once the transaction is committed."""
     after_commit(session, lambda: live.put(record))
+    if record.phase.is_final:
+        database.drop_after_commit(session, _ENDED_LIT)
+
+
+def _listed(session: Session, rows: Select[JobRow]) -> tuple[JobRecord, ...]:
+    return tuple(row.to(JobRecord) for row in session.scalars(rows.order_by(JobRow.number)))
+
+
+def _ended_with_lighthouse(session: Session) -> tuple[JobRecord, ...]:
+    has_ended = JobRow.phase.in_(FINAL_PHASES)
+    return _listed(session, select(JobRow).where(has_ended, JobRow.lighthouse.is_not(None)))
 
 
 def _alive_jobs(session: Session) -> Iterator[JobRecord]:
@@ -171,5 +185,21 @@ def job_row(session: Session, job: str) -> JobRow:
     """
     row = session.scalars(select(JobRow).where(JobRow.id == job)).one_or_none()
     if row is None:
-        raise unknown_job(job, session.scalars(select(JobRow.id)).all())
+        raise _unknown(session, job)
     return row
+
+
+def job_phase(session: Session, job: str) -> JobPhase:
+    """Return the phase of a job, without its large columns.
+
+    Raises:
+        UnknownJob: no job has this id; the message suggests similar ids.
+    """
+    phase = session.scalar(select(JobRow.phase).where(JobRow.id == job))
+    if phase is None:
+        raise _unknown(session, job)
+    return phase
+
+
+def _unknown(session: Session, job: str) -> UnknownJob:
+    return unknown_job(job, session.scalars(select(JobRow.id)).all())

@@ -60,10 +60,12 @@ class SqlJournal(Journal):
             row = PlanRow(tick=tick, at_seconds=now_seconds, document=cut.document)
             session.add(row)
             session.flush()
-            session.add_all(
-                DecisionRow(plan=row.id, job=decision.job, decision=decision)
+            rows = [
+                {"plan": row.id, "job": decision.job, "decision": decision}
                 for decision in decisions
-            )
+            ]
+            if rows:
+                session.execute(insert(DecisionRow), rows)
             after_commit(session, partial(memory.keep, cut, now_seconds))
 
     def decisions(

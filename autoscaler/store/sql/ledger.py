@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.spending import LedgerEntry
@@ -14,6 +14,7 @@ from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import LedgerRow
 
 _LINES: Final = select(LedgerRow).order_by(LedgerRow.id)
+_LAST: Final = ("last line of the ledger",)
 
 
 class SqlLedgerLines(LedgerLines):
@@ -23,10 +24,19 @@ class SqlLedgerLines(LedgerLines):
         self._database = database
 
     def after(self, number: int) -> tuple[tuple[LedgerEntry, ...], int]:
-        with self._database.read() as session:
+        lines: list[LedgerEntry] = []
+
+        def load(session: Session) -> int:
+            """Read the lines; return the number of the last line of all."""
             rows = session.scalars(_LINES.where(LedgerRow.id > number)).all()
-            last = rows[-1].id if rows else number
-            return tuple(row.to(LedgerEntry) for row in rows), last
+            lines.extend(row.to(LedgerEntry) for row in rows)
+            return rows[-1].id if rows else session.scalar(select(func.max(LedgerRow.id))) or 0
+
+        last = self._database.cached(_LAST, load)
+        if number < last and not lines:
+            with self._database.read() as session:
+                last = load(session)
+        return tuple(lines), max(number, last)
 
     def entries(self, job: str | None = None) -> tuple[LedgerEntry, ...]:
         if job is None:
@@ -46,12 +56,12 @@ class SqlLedgerLines(LedgerLines):
 
 
 def add_line(database: Database, session: Session, line: LedgerEntry) -> None:
-    """Store a line, and drop the lines in memory of all jobs that paid for its instance."""
+    """Store a line, and drop from memory the lines of all jobs that paid for its instance."""
     row = LedgerRow()
     row.take(line)
     session.add(row)
     jobs = {line.job, *session.scalars(_payers(line.instance))}
-    database.drop_after_commit(session, *(("ledger", job) for job in jobs))
+    database.drop_after_commit(session, _LAST, *(("ledger", job) for job in jobs))
 
 
 def _payers(instance: str) -> Select[str]:

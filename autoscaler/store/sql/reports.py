@@ -61,7 +61,7 @@ class SqlReports(Reports):
                 latest = reported(record, report, now_seconds)
                 row.take(latest)
                 row.take(JobMark(origin.attempt, origin.started_seconds))
-                keep_job(session, self._live, latest)
+                keep_job(self._database, session, self._live, latest)
                 _sample(session, row, report, now_seconds)
             return verdict.is_latest
 
@@ -91,7 +91,7 @@ class SqlReports(Reports):
             )
             record = failed(row.to(JobRecord), failure)
             row.take(record)
-            keep_job(session, self._live, record)
+            keep_job(self._database, session, self._live, record)
             self._database.drop_after_commit(session, ("failures", job))
             return True
 
