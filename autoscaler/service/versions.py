@@ -1,6 +1,6 @@
-"""Versions of jobs and people, by which a writer notices that another one was first.
+"""Versions of jobs, people, budgets and studies, by which a writer notices an earlier change.
 
-A version is a hash of what people change. Progress of a job does not change its version.
+A version is a hash of what people change. Progress does not change a version.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Annotated
 from fastapi import Header
 
 from autoscaler.domain.access import Person
+from autoscaler.domain.budget import Budget
 from autoscaler.domain.errors import Outdated
 from autoscaler.domain.job import JobRecord, JobSpec
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms
 from autoscaler.wire.codec import encode
 
 _CHARACTERS = 20
@@ -42,6 +45,17 @@ class Precondition:
         """Check the version of a person. `Outdated`: it has another one."""
         self._require(person_version(person), person.name)
 
+    def of_budget(self, budget: Budget | None) -> None:
+        """Check the version of a budget. `Outdated`: it has another one, or None is left."""
+        if budget is None:
+            self._require("", "the budget")
+        else:
+            self._require(budget_version(budget), f"the budget of {budget.scope}")
+
+    def of_study(self, terms: StudyTerms) -> None:
+        """Check the version of a study's terms. `Outdated`: they have another one."""
+        self._require(study_version(terms), "the study")
+
     def _require(self, version: str, name: str) -> None:
         if self.versions is not None and version not in self.versions:
             raise Outdated(
@@ -65,6 +79,16 @@ def job_version(job: JobRecord) -> str:
 def person_version(person: Person) -> str:
     """Return the version of a person: of role and team."""
     return _digest(encode(Person, person))
+
+
+def budget_version(budget: Budget) -> str:
+    """Return the version of a budget: of its limits and its zone."""
+    return _digest(encode(Budget, budget))
+
+
+def study_version(terms: StudyTerms) -> str:
+    """Return the version of a study: of its objective with the budget in force."""
+    return _digest(encode(Objective, terms.objective))
 
 
 def etag(version: str) -> str:

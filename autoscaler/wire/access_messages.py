@@ -40,13 +40,17 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class PersonView:
-    """A person, the number of usable tokens, and the last use of any; None: never used."""
+    """A person, the number of usable tokens, and the last use of any; None: never used.
+
+    `version` changes with role and team, and is what `If-Match` takes.
+    """
 
     name: str
     role: Role
     team: str | None = None
     tokens: int = 0
     used_seconds: float | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class BudgetView:
         expected_low_usd: lower end of what the month will cost; None without a limit for months.
         expected_high_usd: upper end. The ends are what the present jobs will spend, and the
             spending of the month so far, continued.
+        version: changes with the limits and the zone, and is what `If-Match` takes.
     """
 
     scope: str
@@ -67,3 +68,4 @@ class BudgetView:
     used_up: str | None = None
     expected_low_usd: float | None = None
     expected_high_usd: float | None = None
+    version: str = ""

@@ -281,15 +281,23 @@ class Client:
         """Return the budget of a scope with its spending. `NotFound`: there is none."""
         return self._http.get_printable(BudgetView, f"/v1/budgets/{quote(scope, safe='')}")
 
-    def set_budget(self, scope: str, request: BudgetRequest) -> BudgetView:
-        """Set the budget of a scope. `Forbidden`: not an admin; `SpecError`: a bad value."""
+    def set_budget(
+        self, scope: str, request: BudgetRequest, *, version: str | None = None
+    ) -> BudgetView:
+        """Set the budget of a scope.
+
+        Raises:
+            Forbidden: the requester is not an admin.
+            SpecError: a value is invalid.
+            Outdated: the budget has another version than `version`; None permits any.
+        """
         body = encode(BudgetRequest, request)
         path = f"/v1/budgets/{quote(scope, safe='')}"
-        return decode_printable(BudgetView, self._http.call("PUT", path, body))
+        return decode_printable(BudgetView, self._http.call("PUT", path, body, version=version))
 
-    def remove_budget(self, scope: str) -> None:
-        """Remove the budget of a scope. `Forbidden`; `NotFound`: there is none."""
-        self._http.call("DELETE", f"/v1/budgets/{quote(scope, safe='')}")
+    def remove_budget(self, scope: str, *, version: str | None = None) -> None:
+        """Remove the budget of a scope. `NotFound`: there is none; others as `set_budget`."""
+        self._http.call("DELETE", f"/v1/budgets/{quote(scope, safe='')}", version=version)
 
     def invite(self, person: str, request: InvitationRequest | None = None) -> Invitation:
         """Create a token for a person. `Forbidden`: not an admin; `SpecError`: bad name."""
@@ -309,14 +317,23 @@ class Client:
         body = encode(NewPerson, request)
         return decode_printable(Person, self._http.create("/v1/people", body))
 
-    def change_person(self, name: str, change: PersonChange) -> Person:
-        """Change role and team of a person. `Forbidden`; `NotFound`: there is no such person."""
-        body = encode(PersonChange, change)
-        return decode_printable(Person, self._http.call("PATCH", f"/v1/people/{name}", body))
+    def change_person(
+        self, name: str, change: PersonChange, *, version: str | None = None
+    ) -> Person:
+        """Change role and team of a person.
 
-    def remove_person(self, name: str) -> None:
-        """Remove a person and revoke all tokens. `Forbidden`; `NotFound`: no such person."""
-        self._http.call("DELETE", f"/v1/people/{name}")
+        Raises:
+            Forbidden: the requester is not an admin.
+            NotFound: there is no such person.
+            Outdated: the person has another version than `version`; None permits any.
+        """
+        body = encode(PersonChange, change)
+        reply = self._http.call("PATCH", f"/v1/people/{name}", body, version=version)
+        return decode_printable(Person, reply)
+
+    def remove_person(self, name: str, *, version: str | None = None) -> None:
+        """Remove a person and revoke all tokens. Errors as `change_person`."""
+        self._http.call("DELETE", f"/v1/people/{name}", version=version)
 
     def tokens(self, person: str = MYSELF) -> tuple[AccessToken, ...]:
         """Return the tokens of a person. `Forbidden`: another one's, and not an admin."""
@@ -500,10 +517,15 @@ class StudyClient:
         """Return the intervals in which the study's trials held instances."""
         return self._http.get(tuple[StudyStay, ...], f"{self._path}/stays")
 
-    def set_budget(self, budget_usd: Decimal) -> None:
-        """Set the study's budget; it overrides the driver's terms. `NotFound`: no such study."""
+    def set_budget(self, budget_usd: Decimal, *, version: str | None = None) -> None:
+        """Set the study's budget; it overrides the driver's terms.
+
+        Raises:
+            NotFound: there is no such study.
+            Outdated: the study has another version than `version`; None permits any.
+        """
         body = encode(StudyBudget, StudyBudget(budget_usd))
-        self._http.call("POST", f"{self._path}/budget", body)
+        self._http.call("POST", f"{self._path}/budget", body, version=version)
 
     def state(self, statement: StudyStatement) -> None:
         """Send terms and changed trials of the study. `Conflict`: another driver has its lease."""

@@ -38,6 +38,7 @@ class StudyView:
 
     `terms` are None before a driver has sent them. `spent_usd` is None if the ledger can't tell.
     `trouble` is the reason why the study can't be planned, or why `spent_usd` is unknown.
+    `version` changes with the objective, and is what `If-Match` takes; empty without terms.
     """
 
     name: str
@@ -47,6 +48,7 @@ class StudyView:
     spent_usd: Decimal | None
     usd_per_hour: Decimal
     trouble: str | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

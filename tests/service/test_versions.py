@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
 
-from autoscaler.domain.access import Role
+from autoscaler.clock import VirtualClock
+from autoscaler.domain.access import Person, Role
+from autoscaler.domain.budget import Budget, BudgetScope, ScopeKind
 from autoscaler.domain.errors import Conflict, Outdated, SpecError
 from autoscaler.domain.job import InstanceBounds, JobPhase
-from autoscaler.wire.access_messages import NewPerson
+from autoscaler.domain.objective import Objective
+from autoscaler.domain.terms import StudyTerms
+from autoscaler.service.access.people import PeopleAccess
+from autoscaler.service.versions import (
+    Precondition,
+    budget_version,
+    person_version,
+    study_version,
+)
+from autoscaler.store.memory.store import memory_store
+from autoscaler.store.opening import open_store
+from autoscaler.store.store import Store
+from autoscaler.wire.access_messages import NewPerson, PersonChange
+from autoscaler.wire.budget_messages import BudgetRequest
+from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import Change
+from autoscaler.wire.study_messages import StudyLease, StudyStatement
 from tests.service.agents import SPEC, joined
 from tests.service.conftest import TOKEN, Api
 
@@ -83,6 +105,170 @@ def test_people_have_versions_too(api: Api) -> None:
     assert [p.role for p in api.client.people() if p.name == "ada"] == [Role.OPERATOR]
     current = {**HEADERS, "If-Match": changed.headers["ETag"]}
     assert httpx.delete(address, headers=current).status_code == 204
+
+
+def test_the_version_of_a_person_is_in_the_list(api: Api) -> None:
+    api.client.add_person(NewPerson("ada"))
+    read = {person.name: person.version for person in api.client.people()}
+    api.client.change_person("ada", PersonChange(Role.VIEWER), version=read["ada"])
+    with pytest.raises(Outdated, match="ada has changed since it was read"):
+        api.client.change_person("ada", PersonChange(Role.ADMIN), version=read["ada"])
+    with pytest.raises(Outdated):
+        api.client.remove_person("ada", version=read["ada"])
+    now = {person.name: person for person in api.client.people()}["ada"]
+    assert now.role is Role.VIEWER
+    api.client.remove_person("ada", version=now.version)
+    assert not api.world.store.people.get("ada")
+
+
+def test_a_refused_removal_leaves_no_trace(api: Api) -> None:
+    api.client.add_person(NewPerson("ada"))
+    with pytest.raises(Outdated):
+        api.client.remove_person("ada", version="old")
+    assert not api.world.store.settings.was_removed("ada")
+    assert len([row for row in api.client.audit() if row.action == "remove person"]) == 0
+
+
+@pytest.mark.parametrize("scope", ["study:sweep", "team:nlp", "fleet"])
+def test_budgets_have_versions(api: Api, scope: str) -> None:
+    first = api.client.set_budget(scope, BudgetRequest(Decimal("100.50")))
+    address = f"{api.url}/v1/budgets/{scope}"
+    assert httpx.get(address, headers=HEADERS).headers["ETag"] == f'"{first.version}"'
+    assert api.client.budget(scope).version == first.version
+    assert [view.version for view in api.client.budgets()] == [first.version]
+    second = api.client.set_budget(scope, BudgetRequest(Decimal(7)), version=first.version)
+    assert second.version != first.version
+    with pytest.raises(Outdated, match=f"the budget of {scope} has changed"):
+        api.client.set_budget(scope, BudgetRequest(Decimal(8)), version=first.version)
+    with pytest.raises(Outdated):
+        api.client.remove_budget(scope, version=first.version)
+    assert api.client.budget(scope).month_usd == Decimal(7)
+    api.client.remove_budget(scope, version=second.version)
+    with pytest.raises(Outdated, match="the budget has changed"):
+        api.client.set_budget(scope, BudgetRequest(Decimal(9)), version=second.version)
+    assert api.client.budgets() == ()
+
+
+def test_the_budget_of_a_study_has_a_version(api: Api) -> None:
+    study = StudyClient(api.url, TOKEN, "sweep")
+    study.lease(StudyLease("laptop", 60.0))
+    assert study.view().version == ""
+    terms = StudyTerms(Objective(budget_usd=Decimal(50)), to_begin=5)
+    study.state(StudyStatement("laptop", terms))
+    first = study.view().version
+    study.state(StudyStatement("laptop", replace(terms, to_begin=4)))
+    assert study.view().version == first  # progress
+    study.set_budget(Decimal(60), version=first)
+    with pytest.raises(Outdated, match="the study has changed"):
+        study.set_budget(Decimal(70), version=first)
+    shown = study.view()
+    assert shown.terms is not None and shown.terms.objective.budget_usd == Decimal(60)
+    assert httpx.get(f"{api.url}/v1/studies/sweep", headers=HEADERS).headers["ETag"] == (
+        f'"{shown.version}"'
+    )
+    study.set_budget(Decimal(80), version=shown.version)
+    rows = [row for row in api.client.audit() if row.subject == "sweep" and row.before]
+    assert [(row.before, row.after) for row in rows] == [("$60", "$80"), ("$50", "$60")]
+
+
+Write = Callable[[Store, Precondition], object]
+ADA: Final = Person("ada", Role.SUBMITTER)
+BUDGET: Final = Budget(BudgetScope(ScopeKind.STUDY, "sweep"), Decimal(5))
+TERMS: Final = StudyTerms(Objective(budget_usd=Decimal(50)))
+
+
+def _people(store: Store) -> PeopleAccess:
+    return PeopleAccess(store, VirtualClock(1e9))
+
+
+# Two writes of each kind that both require the version which the store has at first.
+WRITES: Final[dict[str, tuple[str, Write, Write]]] = {
+    "two roles of a person": (
+        person_version(ADA),
+        lambda store, required: _people(store).change(
+            "ada", PersonChange(Role.VIEWER), required.of_person
+        ),
+        lambda store, required: _people(store).change(
+            "ada", PersonChange(Role.ADMIN), required.of_person
+        ),
+    ),
+    "a role of a person, and the removal": (
+        person_version(ADA),
+        lambda store, required: _people(store).change(
+            "ada", PersonChange(Role.VIEWER), required.of_person
+        ),
+        lambda store, required: _people(store).remove("ada", required.of_person),
+    ),
+    "two budgets of a scope": (
+        budget_version(BUDGET),
+        lambda store, required: store.budgets.put(
+            replace(BUDGET, month_usd=Decimal(6)), required.of_budget
+        ),
+        lambda store, required: store.budgets.remove(BUDGET.scope, required.of_budget),
+    ),
+    "two budgets of a study": (
+        study_version(TERMS),
+        lambda store, required: store.studies.set_budget("sweep", Decimal(6), required.of_study),
+        lambda store, required: store.studies.set_budget("sweep", Decimal(7), required.of_study),
+    ),
+}
+
+
+class Meanwhile(Precondition):
+    """Precondition that lets another writer try, before the first one stores anything."""
+
+    __slots__ = ("_other",)
+
+    def __init__(self, version: str, other: Callable[[], None]) -> None:
+        super().__init__(frozenset([version]))
+        object.__setattr__(self, "_other", other)
+
+    def _require(self, version: str, name: str) -> None:
+        super()._require(version, name)
+        self._other()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    """Yield the stores of two processes on one database; in memory it is the same one."""
+    if request.param == "memory":
+        store = memory_store()
+        yield store, store
+        return
+    url = f"sqlite:///{tmp_path / 'castor.db'}"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql")()
+    with closing(open_store(url)) as first, closing(open_store(url)) as second:
+        yield first, second
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_of_two_writers_at_once_with_one_version_one_is_refused(
+    stores: tuple[Store, Store], kind: str
+) -> None:
+    first, second = stores
+    first.people.put(ADA)
+    first.budgets.put(BUDGET)
+    first.studies.state("sweep", TERMS)
+    version, write, other_write = WRITES[kind]
+    has_read = threading.Event()
+    refusals: list[Outdated] = []
+
+    def write_too() -> None:
+        try:
+            other_write(second, Meanwhile(version, has_read.set))
+        except Outdated as error:
+            refusals.append(error)
+
+    other = threading.Thread(target=write_too)
+
+    def meanwhile() -> None:
+        other.start()
+        assert not has_read.wait(0.1), "another writer reads what is about to change"
+
+    write(first, Meanwhile(version, meanwhile))
+    other.join()
+    assert len(refusals) == 1 and not has_read.is_set()
 
 
 def test_a_dry_run_answers_what_would_be_submitted_and_stores_nothing(api: Api) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -35,7 +34,13 @@ from autoscaler.domain.errors import (
     StoreError,
 )
 from autoscaler.domain.rules import LONGEST_SECONDS, require_positive
-from autoscaler.store.repositories.people import KnownToken, unknown_person
+from autoscaler.service.versions import person_version
+from autoscaler.store.repositories.people import (
+    KnownToken,
+    PersonCheck,
+    accept_person,
+    unknown_person,
+)
 from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
     Invitation,
@@ -85,9 +90,8 @@ class PeopleAccess:
         The owner is an admin afterwards, and keeps a team.
         """
         now_seconds, token_hash = self._clock.now(), digest(token)
-        people = self._store.people
-        owner = people.get(OWNER) or Person(OWNER, Role.ADMIN)
-        people.put(replace(owner, role=Role.ADMIN))
+        people, admin = self._store.people, Person(OWNER, Role.ADMIN)
+        people.update(OWNER, lambda owner: replace(owner or admin, role=Role.ADMIN))
         known = people.of_token(token_hash)
         if known is None or not known.token.is_usable(now_seconds):
             made = AccessToken(OWNER, OWNER_TOKEN, now_seconds, OWNER)
@@ -143,6 +147,7 @@ class PeopleAccess:
                     default=0.0,
                 )
                 or None,
+                version=person_version(person),
             )
             for person in self._store.people.all()
         )
@@ -163,10 +168,13 @@ class PeopleAccess:
         if request.team is not None:
             require_team_name(request.team)
         expires_seconds = self._expiry(request.valid_seconds, by)
-        before = self._store.people.get(name)
-        known = before or Person(name, Role.SUBMITTER)
-        person = replace(known, role=request.role or known.role, team=request.team or known.team)
-        self._store.people.put(person)
+
+        def invited(before: Person | None) -> Person:
+            known = before or Person(name, Role.SUBMITTER)
+            team = request.team or known.team
+            return replace(known, role=request.role or known.role, team=team)
+
+        before, person = self._store.people.update(name, invited)
         token = self._add(
             AccessToken(name, INVITATION, self._clock.now(), by.person, expires_seconds)
         )
@@ -182,11 +190,13 @@ class PeopleAccess:
         require_person_name(request.name)
         if request.team is not None:
             require_team_name(request.team)
-        if self._store.people.get(request.name) is not None:
-            raise Conflict(f"{request.name} is known here: castor people set changes the role")
-        person = Person(request.name, request.role, request.team)
-        self._store.people.put(person)
-        return person
+
+        def new(known: Person | None) -> Person:
+            if known is not None:
+                raise Conflict(f"{known.name} is known here: castor people set changes the role")
+            return Person(request.name, request.role, request.team)
+
+        return self._store.people.update(request.name, new)[1]
 
     def is_known(self, name: str) -> bool:
         """Return whether there is a person of this name."""
@@ -210,10 +220,10 @@ class PeopleAccess:
         Raises:
             Forbidden: as `standing`.
         """
-        known = self._store.people.get(name)
-        person = known or self._newcomer(name, role)
-        if known is None:
-            self._store.people.put(person)
+        person = self._store.people.get(name)
+        if person is None:
+            newcomer = self._newcomer(name, role)
+            _, person = self._store.people.update(name, lambda known: known or newcomer)
         now_seconds = self._clock.now()
         made = AccessToken(name, token, now_seconds, name, now_seconds + valid_seconds)
         return person, self._new(made)
@@ -222,7 +232,7 @@ class PeopleAccess:
         self,
         name: str,
         change: PersonChange,
-        precondition: Callable[[Person], None] = lambda person: None,
+        precondition: PersonCheck = accept_person,
     ) -> tuple[Person, Person]:
         """Change role and team of a person; tokens follow at once. Return before and after.
 
@@ -233,21 +243,23 @@ class PeopleAccess:
             Conflict: the owner is no admin afterwards.
             SpecError: the team is invalid.
         """
-        before = self._person(name)
-        precondition(before)
         if name == OWNER and change.role not in (None, Role.ADMIN):
             raise Conflict(f"{OWNER} runs this controller and stays an admin")
         if change.team is not None:
             require_team_name(change.team)
-        team = None if change.leaves_team else change.team or before.team
-        after = replace(before, role=change.role or before.role, team=team)
-        self._store.people.put(after)
-        self._remembered = {}
-        return before, after
 
-    def remove(
-        self, name: str, precondition: Callable[[Person], None] = lambda person: None
-    ) -> None:
+        def changed(known: Person | None) -> Person:
+            if known is None:
+                raise unknown_person(name)
+            precondition(known)
+            team = None if change.leaves_team else change.team or known.team
+            return replace(known, role=change.role or known.role, team=team)
+
+        before, after = self._store.people.update(name, changed)
+        self._remembered = {}
+        return before or after, after  # `changed` refuses an unknown person
+
+    def remove(self, name: str, precondition: PersonCheck = accept_person) -> None:
         """Remove a person and revoke all tokens. Jobs run on.
 
         `precondition` may refuse the person as it is stored.
@@ -258,10 +270,10 @@ class PeopleAccess:
         """
         if name == OWNER:
             raise Conflict(f"{OWNER} runs this controller and can't be removed")
-        precondition(self._person(name))
-        self._store.settings.note_removal(name)
-        if not self._store.people.remove(name, self._clock.now()):
-            raise unknown_person(name)
+        with self._store.grouped():
+            if not self._store.people.remove(name, self._clock.now(), precondition):
+                raise unknown_person(name)
+            self._store.settings.note_removal(name)
         self._remembered = {}
 
     def tokens(self, person: str) -> tuple[AccessToken, ...]:

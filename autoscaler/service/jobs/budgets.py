@@ -16,6 +16,8 @@ from autoscaler.domain.budget import (
     require_budget,
 )
 from autoscaler.domain.errors import NotFound
+from autoscaler.service.versions import budget_version
+from autoscaler.store.repositories.budgets import BudgetCheck, accept_budget
 from autoscaler.store.repositories.people import unknown_person
 from autoscaler.store.store import Store
 from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
@@ -64,9 +66,14 @@ class SharedBudgets:
         return wanted
 
     def put(
-        self, scope_text: str, request: BudgetRequest
+        self,
+        scope_text: str,
+        request: BudgetRequest,
+        precondition: BudgetCheck = accept_budget,
     ) -> tuple[Budget | None, Budget, BudgetView]:
         """Set the budget of a scope; return the one before, the new one and its view.
+
+        `precondition` may refuse the one before, as it is stored.
 
         Raises:
             SpecError: the scope, a limit or the zone is invalid.
@@ -79,19 +86,19 @@ class SharedBudgets:
         require_budget(budget)
         if scope.kind is ScopeKind.PERSON and self._store.people.get(scope.name) is None:
             raise unknown_person(scope.name)
-        before = self._store.budgets.put(budget)
+        before = self._store.budgets.put(budget, precondition)
         self._on_change()
         return before, budget, self.view(str(scope))
 
-    def remove(self, scope_text: str) -> Budget:
-        """Remove and return the budget of a scope.
+    def remove(self, scope_text: str, precondition: BudgetCheck = accept_budget) -> Budget:
+        """Remove and return the budget of a scope, which `precondition` may refuse.
 
         Raises:
             SpecError: the text is no scope.
             NotFound: the scope has no budget.
         """
         scope: BudgetScope = parse_scope(scope_text)
-        before = self._store.budgets.remove(scope)
+        before = self._store.budgets.remove(scope, precondition)
         if before is None:
             raise _no_budget(str(scope))
         self._on_change()
@@ -123,6 +130,7 @@ def budget_view(
         used_up=standing.state(now_seconds).used_up,
         expected_low_usd=low_usd,
         expected_high_usd=high_usd,
+        version=budget_version(budget),
     )
 
 

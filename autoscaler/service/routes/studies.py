@@ -22,6 +22,7 @@ from autoscaler.service.routes.pages import PageQuery, page_query, page_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.courses import MOST_POINTS
 from autoscaler.service.studies.studies import Studies
+from autoscaler.service.versions import Precondition, etag, precondition
 from autoscaler.wire.codec import encode
 from autoscaler.wire.study_messages import (
     StudyAnswers,
@@ -60,7 +61,11 @@ def studies_router(studies: Studies) -> APIRouter:
     @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
     def view(study: str) -> JsonResponse[StudyView]:
         """Return a study with its budget and trials."""
-        return json_response(StudyView, studies.view(study))
+        shown = studies.view(study)
+        response = json_response(StudyView, shown)
+        if shown.version:
+            response.headers["ETag"] = etag(shown.version)
+        return response
 
     @router.get("/stays", dependencies=[Depends(Permit(AccessAction.READ_STAYS))])
     def stays(study: str) -> JsonResponse[tuple[StudyStay, ...]]:
@@ -79,11 +84,11 @@ def studies_router(studies: Studies) -> APIRouter:
         study: str,
         requester: Requester = Depends(Permit(AccessAction.CHANGE_STUDY)),
         wanted: StudyBudget = Depends(Body(StudyBudget)),
+        required: Precondition = Depends(precondition),
     ) -> NoContent:
         """Set the budget of a study."""
-        before = _budget_text(studies.terms(study))
-        studies.set_budget(study, wanted.budget_usd)
-        requester.record(study, before, _budget_text(studies.terms(study)))
+        before = studies.set_budget(study, wanted.budget_usd, required.of_study)
+        requester.record(study, _budget_text(before), f"${wanted.budget_usd}")
         return NoContent()
 
     @router.post("/stop")
@@ -176,8 +181,8 @@ def drivers_router(studies: Studies) -> APIRouter:
     return router
 
 
-def _budget_text(terms: StudyTerms | None) -> str:
-    budget_usd = None if terms is None else terms.objective.budget_usd
+def _budget_text(terms: StudyTerms) -> str:
+    budget_usd = terms.objective.budget_usd
     return "no budget" if budget_usd is None else f"${budget_usd}"
 
 

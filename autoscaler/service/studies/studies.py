@@ -45,7 +45,8 @@ from autoscaler.service.notifier import Notifier
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.courses import course_of_study, study_summary
 from autoscaler.service.studies.stays import stays_of_study
-from autoscaler.store.repositories.studies import unknown_study
+from autoscaler.service.versions import study_version
+from autoscaler.store.repositories.studies import TermsCheck, accept_terms, unknown_study
 from autoscaler.store.store import Store
 from autoscaler.wire.study_messages import (
     StudyAnswers,
@@ -208,6 +209,7 @@ class Studies:
                 (instance.costing_usd_per_hour for instance in instances), Decimal(0)
             ),
             trouble={**self._status.study_troubles, **errors.by_subject()}.get(study),
+            version="" if terms is None else study_version(terms),
         )
 
     def names(self) -> tuple[str, ...]:
@@ -234,16 +236,21 @@ class Studies:
         """Return the periods in which trials of the study held instances."""
         return stays_of_study(self._store, study)
 
-    def set_budget(self, study: str, budget_usd: Decimal) -> None:
-        """Set the budget of a study as commanded by a user.
+    def set_budget(
+        self, study: str, budget_usd: Decimal, precondition: TermsCheck = accept_terms
+    ) -> StudyTerms:
+        """Set the budget of a study as commanded by a user; return the terms before.
+
+        `precondition` may refuse these, as they are stored.
 
         Raises:
             NotFound: there is no such study.
             SpecError: the amount is invalid.
         """
         require_amount(budget_usd, "budget_usd")
-        self._store.studies.set_budget(study, budget_usd)
+        before = self._store.studies.set_budget(study, budget_usd, precondition)
         self._wake()
+        return before
 
     def state(self, study: str, statement: StudyStatement) -> None:
         """Store the terms of a study and the progress of its trials.

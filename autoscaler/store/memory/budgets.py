@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoscaler.domain.budget import Budget, BudgetScope
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.repositories.budgets import StoredBudgets
+from autoscaler.store.repositories.budgets import BudgetCheck, StoredBudgets, accept_budget
 
 
 class MemoryBudgets(StoredBudgets):
@@ -18,12 +18,19 @@ class MemoryBudgets(StoredBudgets):
         with self._lock:
             return tuple(self._budgets[scope] for scope in sorted(self._budgets))
 
-    def put(self, budget: Budget) -> Budget | None:
+    def put(self, budget: Budget, precondition: BudgetCheck = accept_budget) -> Budget | None:
         with self._lock:
             before = self._budgets.get(budget.scope)
+            precondition(before)
             self._budgets[budget.scope] = budget
             return before
 
-    def remove(self, scope: BudgetScope) -> Budget | None:
+    def remove(
+        self, scope: BudgetScope, precondition: BudgetCheck = accept_budget
+    ) -> Budget | None:
         with self._lock:
-            return self._budgets.pop(scope, None)
+            before = self._budgets.get(scope)
+            if before is not None:
+                precondition(before)
+                del self._budgets[scope]
+            return before

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 from autoscaler.domain.access import AccessToken, Person
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.repositories.people import KnownToken, People, unknown_person
+from autoscaler.store.repositories.people import (
+    KnownToken,
+    People,
+    PersonCheck,
+    accept_person,
+    unknown_person,
+)
 
 
 class MemoryPeople(People):
@@ -18,9 +24,13 @@ class MemoryPeople(People):
         self._people: dict[str, Person] = {}
         self._tokens: dict[str, AccessToken] = {}
 
-    def put(self, person: Person) -> None:
+    def update(
+        self, name: str, make: Callable[[Person | None], Person]
+    ) -> tuple[Person | None, Person]:
         with self._lock:
-            self._people[person.name] = person
+            before = self._people.get(name)
+            after = self._people[name] = make(before)
+            return before, after
 
     def get(self, name: str) -> Person | None:
         return self._people.get(name)
@@ -29,10 +39,15 @@ class MemoryPeople(People):
         with self._lock:
             return tuple(self._people[name] for name in sorted(self._people))
 
-    def remove(self, name: str, now_seconds: float) -> bool:
+    def remove(
+        self, name: str, now_seconds: float, precondition: PersonCheck = accept_person
+    ) -> bool:
         with self._lock:
-            if self._people.pop(name, None) is None:
+            person = self._people.get(name)
+            if person is None:
                 return False
+            precondition(person)
+            del self._people[name]
             self._revoke(lambda token: token.person == name, now_seconds)
             return True
 

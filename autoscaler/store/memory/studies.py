@@ -10,7 +10,14 @@ from decimal import Decimal
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
 from autoscaler.store.memory.tables import Tables
-from autoscaler.store.repositories.studies import StatedTerms, StudyBook, after, unknown_study
+from autoscaler.store.repositories.studies import (
+    StatedTerms,
+    StudyBook,
+    TermsCheck,
+    accept_terms,
+    after,
+    unknown_study,
+)
 
 
 class MemoryStudyBook(StudyBook):
@@ -31,11 +38,16 @@ class MemoryStudyBook(StudyBook):
         with self._lock:
             return tuple(sorted(self._stated))
 
-    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+    def set_budget(
+        self, study: str, budget_usd: Decimal, precondition: TermsCheck = accept_terms
+    ) -> StudyTerms:
         with self._lock:
             if study not in self._stated:
                 raise unknown_study(study)
+            before = self._stated[study].in_force
+            precondition(before)
             self._stated[study] = replace(self._stated[study], budget_usd=budget_usd)
+            return before
 
     def terms(self, study: str) -> StudyTerms | None:
         known = self._stated.get(study)

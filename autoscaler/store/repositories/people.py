@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoscaler.domain.access import AccessToken, Person
@@ -17,6 +18,14 @@ class KnownToken:
     person: Person
 
 
+PersonCheck = Callable[[Person], None]
+"""Precondition of a change of a person: it may raise an error."""
+
+
+def accept_person(person: Person) -> None:
+    """Accept any person, as the precondition of a change."""
+
+
 class People(ABC):
     """People of one store, and their tokens.
 
@@ -24,9 +33,19 @@ class People(ABC):
     so that their use gets a message.
     """
 
-    @abstractmethod
     def put(self, person: Person) -> None:
         """Store a person, in place of the earlier role and team."""
+        self.update(person.name, lambda known: person)
+
+    @abstractmethod
+    def update(
+        self, name: str, make: Callable[[Person | None], Person]
+    ) -> tuple[Person | None, Person]:
+        """Store the person that `make` returns for the stored one of this name; return both.
+
+        `make` gets None if there is none. No other writer comes between; nothing is stored if
+        `make` raises.
+        """
 
     @abstractmethod
     def get(self, name: str) -> Person | None:
@@ -37,8 +56,13 @@ class People(ABC):
         """Return all people, sorted by name."""
 
     @abstractmethod
-    def remove(self, name: str, now_seconds: float) -> bool:
-        """Remove a person and revoke all tokens; return False if there was none."""
+    def remove(
+        self, name: str, now_seconds: float, precondition: PersonCheck = accept_person
+    ) -> bool:
+        """Remove a person that `precondition` accepts, and revoke all tokens.
+
+        Return False if there was none.
+        """
 
     @abstractmethod
     def add_token(self, token: AccessToken, token_hash: str, replaced_seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -36,6 +36,14 @@ class StatedTerms:
         return StatedTerms(terms, self.budget_usd if is_same else None)
 
 
+TermsCheck = Callable[[StudyTerms], None]
+"""Precondition of a change of a study's terms: it may raise an error."""
+
+
+def accept_terms(terms: StudyTerms) -> None:
+    """Accept any terms, as the precondition of a change."""
+
+
 def unknown_study(study: str) -> NotFound:
     """Return the error for a study of which no terms are stored."""
     return NotFound(f"study {study} has no terms: start it with castor study run")
@@ -57,8 +65,12 @@ class StudyBook(ABC):
         """Return the names of all studies of which terms are stored, sorted."""
 
     @abstractmethod
-    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+    def set_budget(
+        self, study: str, budget_usd: Decimal, precondition: TermsCheck = accept_terms
+    ) -> StudyTerms:
         """Set the budget of a study in US dollars, in place of the budget in its terms.
+
+        Return the terms in force before. Nothing is stored if `precondition` refuses these.
 
         Raises:
             NotFound: no terms of the study are stored.

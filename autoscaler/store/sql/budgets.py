@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.budget import Budget, BudgetScope
-from autoscaler.store.repositories.budgets import StoredBudgets
+from autoscaler.store.repositories.budgets import BudgetCheck, StoredBudgets, accept_budget
 from autoscaler.store.sql.access_schema import BudgetRow
 from autoscaler.store.sql.database import Database
 
@@ -24,9 +24,10 @@ class SqlBudgets(StoredBudgets):
     def all(self) -> tuple[Budget, ...]:
         return self._database.cached((_KEY,), _load)
 
-    def put(self, budget: Budget) -> Budget | None:
+    def put(self, budget: Budget, precondition: BudgetCheck = accept_budget) -> Budget | None:
         with self._database.write() as session:
             before = _found(session, budget.scope)
+            precondition(before)
             session.merge(
                 BudgetRow(
                     kind=budget.scope.kind,
@@ -40,10 +41,13 @@ class SqlBudgets(StoredBudgets):
             self._database.drop_after_commit(session, (_KEY,))
             return before
 
-    def remove(self, scope: BudgetScope) -> Budget | None:
+    def remove(
+        self, scope: BudgetScope, precondition: BudgetCheck = accept_budget
+    ) -> Budget | None:
         with self._database.write() as session:
             before = _found(session, scope)
             if before is not None:
+                precondition(before)
                 session.delete(session.get_one(BudgetRow, (scope.kind, scope.name)))
                 self._database.drop_after_commit(session, (_KEY,))
             return before

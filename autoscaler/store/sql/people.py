@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlalchemy import ColumnElement, or_, select, update
 
 from autoscaler.domain.access import AccessToken, Person
-from autoscaler.store.repositories.people import KnownToken, People, unknown_person
+from autoscaler.store.repositories.people import (
+    KnownToken,
+    People,
+    PersonCheck,
+    accept_person,
+    unknown_person,
+)
 from autoscaler.store.sql.access_schema import AccessTokenRow, PersonRow
 from autoscaler.store.sql.database import Database
 
@@ -16,9 +24,15 @@ class SqlPeople(People):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put(self, person: Person) -> None:
+    def update(
+        self, name: str, make: Callable[[Person | None], Person]
+    ) -> tuple[Person | None, Person]:
         with self._database.write() as session:
-            session.merge(PersonRow(name=person.name, role=person.role, team=person.team))
+            row = session.get(PersonRow, name)
+            before = None if row is None else row.to(Person)
+            after = make(before)
+            session.merge(PersonRow(name=name, role=after.role, team=after.team))
+            return before, after
 
     def get(self, name: str) -> Person | None:
         with self._database.read() as session:
@@ -30,11 +44,14 @@ class SqlPeople(People):
             people = (row.to(Person) for row in session.scalars(select(PersonRow)))
             return tuple(sorted(people, key=lambda person: person.name))
 
-    def remove(self, name: str, now_seconds: float) -> bool:
+    def remove(
+        self, name: str, now_seconds: float, precondition: PersonCheck = accept_person
+    ) -> bool:
         with self._database.write() as session:
             row = session.get(PersonRow, name)
             if row is None:
                 return False
+            precondition(row.to(Person))
             session.delete(row)
             session.execute(
                 update(AccessTokenRow)

@@ -9,7 +9,14 @@ from sqlalchemy import select
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.store.repositories.studies import StatedTerms, StudyBook, after, unknown_study
+from autoscaler.store.repositories.studies import (
+    StatedTerms,
+    StudyBook,
+    TermsCheck,
+    accept_terms,
+    after,
+    unknown_study,
+)
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
 from autoscaler.store.sql.study_schema import StudyRow, TrialRow
@@ -33,12 +40,17 @@ class SqlStudyBook(StudyBook):
         with self._database.read() as session:
             return tuple(sorted(session.scalars(select(StudyRow.name))))
 
-    def set_budget(self, study: str, budget_usd: Decimal) -> None:
+    def set_budget(
+        self, study: str, budget_usd: Decimal, precondition: TermsCheck = accept_terms
+    ) -> StudyTerms:
         with self._database.write() as session:
             row = session.get(StudyRow, study)
             if row is None:
                 raise unknown_study(study)
+            before = row.to(StatedTerms).in_force
+            precondition(before)
             row.budget_usd = budget_usd
+            return before
 
     def terms(self, study: str) -> StudyTerms | None:
         with self._database.read() as session:
