@@ -32,7 +32,7 @@ from autoscaler.node.instance import Instance
 from autoscaler.node.outbox import Outbox, Standing
 from autoscaler.node.restarts.command import Command
 from autoscaler.node.restarts.saver import CommandEnd
-from autoscaler.node.script.post_mortem import caused_failure
+from autoscaler.node.script.post_mortem import caused_failure, memory_kills
 from autoscaler.node.script.preparation import Need, Preparation, Ready
 from autoscaler.node.script.rendezvous_port import RendezvousPort
 from autoscaler.node.script.trainer import Trainer
@@ -276,6 +276,7 @@ class Agent:
             started_seconds=self._clock.now(),
             log_offset=log_size(self._instance.disk.log),
             place=reply.place,
+            memory_kills=memory_kills(),
         )
         self._port.release()
         _log.info("attempt %d starts on %d devices", start.attempt, start.devices_used)

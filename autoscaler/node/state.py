@@ -37,6 +37,7 @@ class Start:
     is recorded. `ending` is the kind of a successful end, `stop_reason` the reason for one before
     the total. `has_session`: the script has opened a training session. `place` is that in a gang;
     `is_generation_over`: the gang's script ended here in a way that needs another start.
+    `memory_kills`: processes that the kernel had ended for lack of memory before; None: unknown.
     """
 
     attempt: int
@@ -52,6 +53,7 @@ class Start:
     stop_reason: str | None = None
     place: GangPlace | None = None
     is_generation_over: bool = False
+    memory_kills: int | None = None
 
     @property
     def generation(self) -> int:

@@ -209,10 +209,13 @@ def test_the_kernel_counts_what_it_ends_for_lack_of_memory(
     assert memory_kills(tmp_path / "missing") is None
 
 
-def test_a_killed_rank_is_a_failure_by_signal(site: Site) -> None:
+@pytest.mark.parametrize("is_of_earlier_agent", [False, True])
+def test_a_killed_rank_is_a_failure_by_signal(site: Site, is_of_earlier_agent: bool) -> None:
     controller = site.serve(FOR_EVER)
     instance = site.launch()
     instance.wait_for(InstancePhase.TRAINING)
+    if is_of_earlier_agent:
+        instance.kill_agent()
     psutil.Process(instance.starts()[-1]).kill()
     failure = the_failure(controller)
     known = "killed by signal 9, not for lack of memory"

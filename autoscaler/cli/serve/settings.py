@@ -77,12 +77,8 @@ def serve_settings(
     Raises:
         SpecError: an option can't be used; the message names it.
     """
-    if fleet_usd_per_hour is not None and not 0 < fleet_usd_per_hour < float("inf"):
-        raise SpecError(f"{fleet_usd_per_hour} must be above 0", "--fleet-usd-per-hour")
+    _require_numbers(boot_seconds, checkpoint_seconds, reclaims_per_hour, fleet_usd_per_hour)
     rules = FleetFile() if fleet is None else load_fleet(fleet)
-    require_number(boot_seconds, "--boot-seconds", 0.0, _DAY_SECONDS)
-    require_number(checkpoint_seconds, "--checkpoint-seconds", 1.0, _DAY_SECONDS)
-    require_number(reclaims_per_hour, "--reclaims-per-hour", 0.0, _MOST_RECLAIMS_PER_HOUR)
     local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
     if devices is not None:
         local = replace(local, devices=_cores(devices))
@@ -114,6 +110,19 @@ def serve_settings(
         oidc=identity_provider.settings(host, public_url, tls),
         **settings,
     )
+
+
+def _require_numbers(
+    boot_seconds: float,
+    checkpoint_seconds: float,
+    reclaims_per_hour: float,
+    fleet_usd_per_hour: float | None,
+) -> None:
+    require_number(boot_seconds, "--boot-seconds", 0.0, _DAY_SECONDS)
+    require_number(checkpoint_seconds, "--checkpoint-seconds", 1.0, _DAY_SECONDS)
+    require_number(reclaims_per_hour, "--reclaims-per-hour", 0.0, _MOST_RECLAIMS_PER_HOUR)
+    if fleet_usd_per_hour is not None and not 0 < fleet_usd_per_hour < float("inf"):
+        raise SpecError(f"{fleet_usd_per_hour} must be above 0", "--fleet-usd-per-hour")
 
 
 def targets_in(file: Path | None) -> tuple[Target, ...]:

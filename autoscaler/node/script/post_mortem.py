@@ -28,17 +28,17 @@ def post_mortem(
     log_offset: int,
     exit_code: int,
     reason: FailureReason | None = None,
-    memory_kills: int | None = None,
+    kills_before: int | None = None,
 ) -> Failure:
     """Return the failure of a start, from its output in the log after `log_offset` bytes.
 
     The last lines are the script's own, without the report of torchrun. `reason` is the one that
-    the training process itself reported, if it did. `memory_kills` counts processes that the
-    kernel has ended for lack of memory since the start; None: unknown.
+    the training process itself reported, if it did. `kills_before` is `memory_kills()` at the
+    start; None: unknown.
     """
     printed = last_lines(instance.disk.log, log_offset, _LINES_READ)
     lines = tuple(_RANK_PREFIX.sub("", line) for line in printed)
-    diagnosis = diagnose(exit_code, lines, reason, memory_kills)
+    diagnosis = diagnose(exit_code, lines, reason, _kills_since(kills_before))
     return Failure(
         instance=instance.name,
         attempt=attempt,
@@ -50,6 +50,11 @@ def post_mortem(
         reason=reason,
         category=diagnosis.category,
     )
+
+
+def _kills_since(before: int | None) -> int | None:
+    now = memory_kills()
+    return None if before is None or now is None else now - before
 
 
 def memory_kills(statistics: Path = _KERNEL_STATISTICS) -> int | None:

@@ -26,7 +26,7 @@ from autoscaler.node.script.account import give, make_writable, obstacle, own_us
 from autoscaler.node.script.container_engine import login_environment, refusal
 from autoscaler.node.script.environment import packages
 from autoscaler.node.script.orders import Orders
-from autoscaler.node.script.post_mortem import caused_failure, post_mortem
+from autoscaler.node.script.post_mortem import caused_failure, memory_kills, post_mortem
 from autoscaler.node.script.setups import SetupEntry, Stopped
 from autoscaler.node.shims.shim import ShimOrder
 from autoscaler.node.state import Prepared
@@ -87,6 +87,7 @@ class Preparation:
         self._need = need
         self._process = instance.process(instance.disk.setup)
         self._log_offset = log_size(instance.disk.log)
+        self._kills_before = memory_kills()
         self._notes: list[str] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="castor-preparation", daemon=True)
@@ -125,7 +126,10 @@ class Preparation:
             self.outcome = self._caused_failure(f"{type(error).__name__}: {error}")
 
     def _failure(self, exit_code: int) -> Failure:
-        failure = post_mortem(self._instance, self._need.attempt, self._log_offset, exit_code)
+        failure = post_mortem(
+            *(self._instance, self._need.attempt, self._log_offset, exit_code),
+            kills_before=self._kills_before,
+        )
         return replace(failure, during_setup=True)
 
     def _caused_failure(self, cause: str) -> Failure:

@@ -29,7 +29,7 @@ from autoscaler.node.channel.line import (
 from autoscaler.node.instance import Instance
 from autoscaler.node.script.activity_meter import ActivityMeter, use_of_devices
 from autoscaler.node.script.orders import Orders
-from autoscaler.node.script.post_mortem import memory_kills, post_mortem
+from autoscaler.node.script.post_mortem import post_mortem
 from autoscaler.node.shims.process import kill_marked
 from autoscaler.node.state import Prepared, Start
 from autoscaler.node.time_meter import StartTimes
@@ -56,7 +56,6 @@ class Trainer:
         self._device_kind = ""
         self._example_limit: int | None = None
         self._has_no_total = False
-        self._memory_kills: int | None = None
         self.steps = 0
         self._halts = Stepped(0)
 
@@ -89,7 +88,6 @@ class Trainer:
         self._signals.clear()
         self._early_end = None
         self._example_limit = None
-        self._memory_kills = memory_kills()
         self._line.forget_caller()
         self._line.direct(TrainingDirective())
         self.answer(assignment, prepared, start)
@@ -218,7 +216,7 @@ class Trainer:
         reason = next((_REASONS[word] for word in self._signals if word in _REASONS), None)
         failure = post_mortem(
             *(self._instance, start.attempt, start.log_offset, exit_code, reason),
-            self._memory_kills_since_start(),
+            start.memory_kills,
         )
         failure = replace(failure, steps=self.steps)
         limit = self._example_limit
@@ -233,11 +231,6 @@ class Trainer:
             device_limit=(self._device_kind, limit),
             category=FailureCategory.DEVICE_MEMORY,
         )
-
-    def _memory_kills_since_start(self) -> int | None:
-        """Return the processes ended for lack of memory; None of a start by an earlier agent."""
-        before, now = self._memory_kills, memory_kills()
-        return None if before is None or now is None else now - before
 
 
 def _training_setup(instance: Instance, assignment: Assignment, start: Start) -> TrainingSetup:
