@@ -65,9 +65,9 @@ class Bill:
     """All ledger entries of one instance, in order of time.
 
     Seconds are counted over all stretches together, so that a change of price does not start
-    another billed second. The rest of a minimum is charged at the last price to the last job. The
-    k-th second of a stretch belongs to the day in which it starts, even if a minimum puts it after
-    the end or after now. So the figures of a past day never change by the passage of time.
+    another billed second. The rest of a minimum is charged at the last price to the last job. A
+    billed second belongs to the day in which it starts, even if a minimum puts it after the end or
+    after now. So the figures of a past day never change by the passage of time.
     """
 
     stretches: tuple[PricePeriod, ...]
@@ -101,10 +101,13 @@ class Bill:
                 raise LedgerError(f"instance {line.instance} is closed but never opened: {line}")
         return cls(tuple(stretches), tuple(transfers))
 
-    def charges(self, now_seconds: float) -> Iterator[Charge]:
-        """Yield the charges up to `now_seconds`, including the whole minimum from the start."""
-        for opening, seconds in self._billed(now_seconds):
-            yield from _by_day(opening, seconds)
+    def charges(self, now_seconds: float, since: date = date.min) -> Iterator[Charge]:
+        """Yield the charges up to `now_seconds`, including the whole minimum from the start.
+
+        Instances are charged from the day `since` on, transfers of any day.
+        """
+        for opening, seconds, begin_seconds in self._billed(now_seconds):
+            yield from _by_day(opening, seconds, begin_seconds, since)
         yield from self.transferred()
 
     def transferred(self) -> Iterator[Charge]:
@@ -117,24 +120,29 @@ class Bill:
         Sums over adjacent spans equal those of `charges` to the last digit.
         """
         usd: dict[str, Decimal] = defaultdict(Decimal)
-        for opening, seconds in self._billed(now_seconds):
-            before = _started_seconds(max(since_seconds - opening.at_seconds, 0.0))
+        for opening, seconds, begin_seconds in self._billed(now_seconds):
+            before = _started_seconds(max(since_seconds - begin_seconds, 0.0))
             usd[opening.job] += _usd_between(opening.usd_per_hour, min(before, seconds), seconds)
         for line in self.transfers:
             if line.at_seconds >= since_seconds:
                 usd[line.job] += _transfer_usd(line)
         return usd
 
-    def _billed(self, now_seconds: float) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield the opening and the billed seconds of each stretch; the last has the minimum."""
+    def _billed(self, now_seconds: float) -> Iterator[tuple[LedgerEntry, int, float]]:
+        """Yield the opening, the billed seconds and the begin of their first for each stretch.
+
+        The first begins when the last second of the stretch before has passed. The last stretch
+        has the minimum.
+        """
         held_seconds = 0.0
         billed_seconds = 0
         for stretch in self.stretches:
+            begin_seconds = stretch.opening.at_seconds + billed_seconds - held_seconds
             held_seconds += stretch.held_seconds(now_seconds)
             total_seconds = _started_seconds(held_seconds)
             if stretch is self.stretches[-1]:
                 total_seconds = max(total_seconds, stretch.minimum_billed_seconds)
-            yield stretch.opening, total_seconds - billed_seconds
+            yield stretch.opening, total_seconds - billed_seconds, begin_seconds
             billed_seconds = total_seconds
 
     def usd_per_hour(self, now_seconds: float, job: str | None = None) -> Decimal:
@@ -167,18 +175,22 @@ def _transfer_usd(line: LedgerEntry) -> Decimal:
     return line.usd.quantize(QUANTUM_USD, rounding=ROUND_HALF_EVEN)
 
 
-def _by_day(opening: LedgerEntry, seconds: int) -> Iterator[Charge]:
-    """Yield charges for the billed seconds, cut at midnight UTC.
+def _by_day(
+    opening: LedgerEntry, seconds: int, begin_seconds: float, since: date
+) -> Iterator[Charge]:
+    """Yield charges for the billed seconds from a day on, cut at midnight UTC.
 
-    The parts add up to the whole exactly.
+    `begin_seconds` is the time at which the first of them begins. The parts add up to the whole
+    exactly.
     """
     charged_seconds = 0
-    start = datetime.fromtimestamp(opening.at_seconds, UTC)
-    day = start.date()
+    day = datetime.fromtimestamp(begin_seconds, UTC).date()
+    if day < since:
+        day = since
+        charged_seconds = _seconds_before(day, begin_seconds)
     while charged_seconds < seconds:
-        midnight = datetime.combine(day + timedelta(days=1), datetime.min.time(), UTC)
-        before_midnight = _started_seconds(midnight.timestamp() - opening.at_seconds)
-        end_seconds = min(seconds, before_midnight)
+        next_day = day + timedelta(days=1)
+        end_seconds = min(seconds, _seconds_before(next_day, begin_seconds))
         if end_seconds > charged_seconds:
             yield Charge(
                 opening.instance,
@@ -190,7 +202,13 @@ def _by_day(opening: LedgerEntry, seconds: int) -> Iterator[Charge]:
                 _usd_between(opening.extras_usd_per_hour, charged_seconds, end_seconds),
             )
         charged_seconds = end_seconds
-        day += timedelta(days=1)
+        day = next_day
+
+
+def _seconds_before(day: date, begin_seconds: float) -> int:
+    """Return how many seconds from a time on start before midnight (UTC) of a day."""
+    midnight = datetime.combine(day, datetime.min.time(), UTC)
+    return _started_seconds(midnight.timestamp() - begin_seconds)
 
 
 def _usd_between(usd_per_hour: Decimal, from_seconds: int, to_seconds: int) -> Decimal:

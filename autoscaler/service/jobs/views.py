@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from threading import Lock
 
 from autoscaler.controller.act.job_end import trial_ending
 from autoscaler.controller.controller import ControllerStatus
@@ -27,6 +28,7 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.time_use import TimeUse
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
+from autoscaler.ledger.running import CostSums, RunningCosts
 from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.versions import job_version
 from autoscaler.store.repositories.events import Event
@@ -60,6 +62,33 @@ class _StoredFacts:
     ended_instances: Mapping[str, tuple[HeldInstance, ...]]
 
 
+class StoredCosts:
+    """Costs of all instances by the ledger of a store. Threads may share this."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._running = RunningCosts()
+
+    def sums(self, now_seconds: float) -> CostSums:
+        """Return the costs until now."""
+        with self._lock:
+            self._sync()
+            return self._running.sums(now_seconds)
+
+    def usd_per_hour(self, now_seconds: float) -> Decimal:
+        """Return the price of all instances whose bill is open."""
+        with self._lock:
+            self._sync()
+            return self._running.usd_per_hour(now_seconds)
+
+    def _sync(self) -> None:
+        """Add the new lines of the ledger."""
+        if not self._running.add(*self._store.ledger.after(self._running.number)):
+            self._running = RunningCosts()
+            self._running.add(*self._store.ledger.after(0))
+
+
 class Views:
     """Builder of the API's messages from the store and the controller's status."""
 
@@ -70,6 +99,7 @@ class Views:
         self._status = status
         self._assignments = assignments
         self._version = version
+        self._running = StoredCosts(store)
 
     def _checkpoint_place(self, job: JobRecord) -> str:
         """Return the location of a job's checkpoints, for display.
@@ -175,7 +205,6 @@ class Views:
     def fleet(self, now_seconds: float) -> FleetView:
         """Return the view of offers, instances and the controller's state."""
         status = self._status
-        ledger = Ledger(self._store.ledger.entries())
         today = day_of(now_seconds)
         time_today = self._store.time_uses.days(today).get(today, TimeUse())
         shadow_prices = {
@@ -188,7 +217,7 @@ class Views:
             limits=status.limits,
             unavailable=status.unavailable,
             instances=tuple(self.instance(held) for held in self._store.instances.alive()),
-            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            usd_per_hour=self._running.usd_per_hour(now_seconds),
             shadow_prices_usd_per_hour=shadow_prices,
             ticked_seconds=status.ticked_seconds,
             trouble=status.trouble,
@@ -229,27 +258,27 @@ class Views:
 
     def costs(self, now_seconds: float) -> CostView:
         """Return the view of the costs so far."""
-        ledger = Ledger(self._store.ledger.entries())
-        by_job, by_day = ledger.by_job(now_seconds), ledger.by_day(now_seconds)
+        sums = self._running.sums(now_seconds)
+        by_job, by_day = sums.by_job, sums.by_day()
         owners = {job.id: job.spec.owner for job in self._store.jobs.all()}
         persons = {job: owner.person for job, owner in owners.items()}
         teams = {job: owner.team or NO_TEAM for job, owner in owners.items()}
         return CostView(
-            total_usd=ledger.total(now_seconds),
-            usd_per_hour=ledger.rate_usd_per_hour(now_seconds),
+            total_usd=sums.total_usd,
+            usd_per_hour=sums.usd_per_hour,
             by_job=by_job,
-            by_offer=ledger.by_offer(now_seconds),
+            by_offer=sums.by_offer(),
             by_day={day.isoformat(): usd for day, usd in by_day.items()},
             by_month=_summed((f"{day:%Y-%m}", usd) for day, usd in by_day.items()),
             by_person=_summed((persons.get(job, OWNER), usd) for job, usd in by_job.items()),
             by_team=_summed((teams.get(job, NO_TEAM), usd) for job, usd in by_job.items()),
-            paid_already=ledger.paid_already(),
-            transfer=_transfer_view(ledger),
+            paid_already=sums.paid_already,
+            transfer=_transfer_view(sums),
         )
 
     def daily_costs(self, first: date, last: date, now_seconds: float) -> tuple[DailyCost, ...]:
         """Return the costs by day (UTC) and offer, from `first` to `last` inclusive."""
-        costs = Ledger(self._store.ledger.entries()).daily(now_seconds)
+        costs = self._running.sums(now_seconds).daily()
         return tuple(cost for cost in costs if first <= cost.day <= last)
 
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
@@ -284,15 +313,16 @@ def _trial_ending(
     return trial_ending((*alive, *facts.ended_instances.get(job.id, ())))
 
 
-def _transfer_view(ledger: Ledger) -> TransferView | None:
-    by_job = ledger.transfers(lambda charge: charge.job)
+def _transfer_view(sums: CostSums) -> TransferView | None:
+    by_job = sums.transfers_by_job
     if not by_job:
         return None
+    sent = [cost for cost in sums.daily() if cost.transfer_usd]
     return TransferView(
         total_usd=sum(by_job.values(), Decimal(0)),
         by_job=by_job,
-        by_offer=ledger.transfers(lambda charge: charge.offer),
-        by_day=ledger.transfers(lambda charge: charge.day.isoformat()),
+        by_offer=_summed((cost.offer, cost.transfer_usd) for cost in sent),
+        by_day=_summed((cost.day.isoformat(), cost.transfer_usd) for cost in sent),
     )
 
 

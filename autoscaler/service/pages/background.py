@@ -74,6 +74,12 @@ class Background(Generic[Key, Value]):
                 return under_way.result(wait_seconds)
         return known.value
 
+    def last(self, key: Key) -> Value | None:
+        """Return the last value of a key, and compute nothing; None: there is none yet."""
+        with self._lock:
+            known = self._values.get(key)
+            return None if known is None else known.value
+
     def _computed(self, key: Key, known: _Computed[Value]) -> Value:
         began_seconds = self._clock.monotonic()
         try:

@@ -48,7 +48,7 @@ class DrawingFrame:
         return self.height - self.bottom
 
 
-WIDE: Final = DrawingFrame(1100.0, 430.0, left=64.0, right=206.0, top=26.0)
+WIDE: Final = DrawingFrame(1100.0, 360.0, left=64.0, right=206.0, top=26.0)
 NARROW: Final = DrawingFrame(380.0, 310.0, left=46.0, right=16.0, top=26.0)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
+from autoscaler.domain.access import Identity
 from autoscaler.domain.errors import CastorError, NotAllowed, SpecError
 from autoscaler.domain.text import printable
-from autoscaler.service.access.request_gate import wants_page
+from autoscaler.service.access.authentication import Authentication
+from autoscaler.service.access.request_gate import presented_token, wants_page
 from autoscaler.service.faults import refusal
 from autoscaler.service.pages.rendering import HEADERS, Pages
 
@@ -32,10 +35,11 @@ _TITLES: Final = {
 
 
 class PageErrors:
-    """Maker of the answers to refused requests of pages."""
+    """Maker of the answers to refused requests of pages, with the navigation of the person."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, authentication: Authentication) -> None:
         self._pages = pages
+        self._authentication = authentication
 
     def refuse(self, scope: Scope, error: CastorError) -> Response:
         """Return the answer to a request that was refused before its route was found."""
@@ -53,10 +57,28 @@ class PageErrors:
 
     def message(self, request: Request, status: int, text: str) -> Response:
         """Return a page with a title for a status, and a text."""
-        title = _TITLES.get(status, "This request failed")
         return self._pages.page(
-            request, "message.html", None, status, title=title, text=text, way_back="/"
+            request,
+            "message.html",
+            getattr(request.state, "signed_in", None) or self._known(request),
+            status,
+            title=_TITLES.get(status, "This request failed"),
+            text=text,
+            back=_page_before(request),
         )
+
+    def _known(self, request: Request) -> Identity | None:
+        """Return who sent a request, if that needs no question to the store."""
+        presented = presented_token(request.scope)
+        return None if presented is None else self._authentication.people.known(presented)
+
+    def _asked(self, request: Request) -> Identity | None:
+        """Return who sent a request; None if it has no usable token."""
+        presented = presented_token(request.scope)
+        try:
+            return None if presented is None else self._authentication.people.identity(presented)
+        except CastorError:
+            return None
 
     def handle(self, app: FastAPI) -> None:
         """Answer errors of routes with pages, where a browser asks for one."""
@@ -65,7 +87,19 @@ class PageErrors:
             (RequestValidationError, self._malformed),
             (HTTPException, self._unknown),
         ):
-            app.add_exception_handler(kind, _either(as_page, app.exception_handlers[kind]))
+            app.add_exception_handler(kind, self._either(as_page, app.exception_handlers[kind]))
+
+    def _either(self, as_page: Callable[[Request, Exception], Response], as_json: Any) -> Any:
+        """Return a handler that answers with a page where a browser asks for one."""
+
+        async def handle(request: Request, error: Exception) -> Any:
+            if not wants_page(request.scope):
+                return await as_json(request, error)
+            known = self._known(request)
+            request.state.signed_in = known or await run_in_threadpool(self._asked, request)
+            return as_page(request, error)
+
+        return handle
 
     def _castor(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, CastorError)
@@ -89,12 +123,10 @@ def sign_in_address(request: Request) -> str:
     return "/sign-in" if here == "/" else f"/sign-in?next={quote(here)}"
 
 
-def _either(as_page: Callable[[Request, Exception], Response], as_json: Any) -> Any:
-    """Return a handler that answers with a page where a browser asks for one, else as before."""
-
-    async def handle(request: Request, error: Exception) -> Any:
-        if wants_page(request.scope):
-            return as_page(request, error)
-        return await as_json(request, error)
-
-    return handle
+def _page_before(request: Request) -> str:
+    """Return the address of the page whose form was refused, on this host; empty without one."""
+    before = urlsplit(request.headers.get("referer", ""))
+    is_form = request.method not in ("GET", "HEAD") and before.netloc == request.url.netloc
+    if not is_form or not before.path.startswith("/") or before.path.startswith("//"):
+        return ""
+    return before.path + (f"?{before.query}" if before.query else "")

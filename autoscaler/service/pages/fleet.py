@@ -89,10 +89,12 @@ class FleetPage:
         alive = store.jobs.alive()
         rows = self._rows(self._shown(alive, count), now_seconds)
         running = sum(job.phase is not JobPhase.PENDING for job in alive)
+        starting = sum(job.phase is JobPhase.PENDING and job.id in count.rates for job in alive)
+        waiting = len(alive) - running - starting
         failed = self._failed(now_seconds)
         known = notices(status, count, failed, now_seconds)
         return {
-            "headline": headline(known, count, running, len(alive) - running),
+            "headline": headline(known, count, running, waiting, starting),
             "notices": known,
             "count": count,
             "alive": len(alive),

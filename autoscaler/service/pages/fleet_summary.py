@@ -169,8 +169,13 @@ def _of_limits(status: ControllerStatus, count: FleetCount) -> Iterable[FleetNot
         yield FleetNotice(NoticeLevel.NOTE, f"{full}: {names}. {lines[0].sentence}")
 
 
-def headline(known: Sequence[FleetNotice], count: FleetCount, running: int, waiting: int) -> str:
-    """Return the state of the fleet in one sentence."""
+def headline(
+    known: Sequence[FleetNotice], count: FleetCount, running: int, waiting: int, starting: int = 0
+) -> str:
+    """Return the state of the fleet in one sentence.
+
+    The jobs that have not ended run, start on their first instances, or wait without any.
+    """
     urgent = sum(notice.level is NoticeLevel.DANGER for notice in known)
     work = f"{counted(running, 'job runs', 'jobs run')} on " + counted(
         sum(count.states.values()), "instance"
@@ -179,6 +184,8 @@ def headline(known: Sequence[FleetNotice], count: FleetCount, running: int, wait
         work = "Nothing runs and nothing costs"
     elif count.usd_per_hour:
         work += f" for {rate(count.usd_per_hour)}"
+    if starting:
+        work += f", {starting:,} {'starts' if starting == 1 else 'start'}"
     if waiting:
         work += f", {waiting:,} {'waits' if waiting == 1 else 'wait'}"
     if urgent:

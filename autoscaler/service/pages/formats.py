@@ -149,8 +149,9 @@ def objective_text(objective: Objective, now_seconds: float) -> str:
     parts = []
     match objective.preference:
         case Preference.VALUE_OF_TIME:
-            value = objective.value_of_time_usd_per_hour
-            parts.append(f"an hour is worth ${significant(value)}")
+            value = objective.value_of_time_usd_per_hour or 0.0
+            shown = f"${value:,.0f}" if value == round(value) else billed(value)
+            parts.append(f"an hour of waiting is worth {shown}")
         case preference:
             parts.append(str(preference))
     if objective.deadline_seconds is not None:

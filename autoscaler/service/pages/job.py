@@ -22,8 +22,10 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.views import Views, decision_view
+from autoscaler.service.pages.answers import job_answers
 from autoscaler.service.pages.curve_chart import NARROW, WIDE, curve_chart
 from autoscaler.service.pages.log_lines import LogLineView, last_lines
+from autoscaler.service.pages.prospects import productive_share
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.series_chart import (
     NARROW_SERIES,
@@ -154,9 +156,15 @@ def _values_of(sources: JobPageSources, job: JobRecord, requester: Requester) ->
         )
     }
     entries = store.journal.decisions(job.id, _DECISIONS)
-    outlook = sources.outlooks.outlook(job)
+    outlook, receipt = sources.outlooks.outlook(job), sources.receipts.of(job, now_seconds)
+
+    def if_an_hour_were_worth(usd: float) -> OutlookView:
+        assumed = Hypothesis(value_of_time_usd_per_hour=usd)
+        return sources.outlooks.what_if(job, assumed, outlook).assumed
+
     return {
         "job": view,
+        "answers": job_answers(curve, outlook, if_an_hour_were_worth),
         "command": job.spec.command,
         "program": job.spec.program_name,
         "may": {action.value: is_allowed for action, is_allowed in may.items()},
@@ -169,7 +177,8 @@ def _values_of(sources: JobPageSources, job: JobRecord, requester: Requester) ->
         "outlook": outlook,
         "money": money_bar(view, outlook),
         "time": time_bar(view, outlook, now_seconds),
-        "receipt": sources.receipts.of(job, now_seconds),
+        "receipt": receipt,
+        "receipt_share": productive_share((receipt,)),
         "decisions": [decision_view(entry) for entry in entries],
         "anchor": decision_anchor,
         "failures": store.reports.recent_failures(0.0, job.id)[::-1],

@@ -86,17 +86,18 @@ class Pages:
         self,
         request: Request,
         template: str,
-        requester: Requester | None,
+        requester: Requester | Identity | None,
         status: int = 200,
         **values: object,
     ) -> Response:
-        """Return the page of a template. `requester` None: nobody is signed in.
+        """Return the page of a template for who sent the request; None: nobody is signed in.
 
         Templates have `now` (seconds), `person` (`SignedIn` or None), `path`, `theme`, and the
         functions of `formats` as `f`.
         """
         session = session_token(request.scope) or ""
-        person = None if requester is None else SignedIn(requester.identity, form_token(session))
+        identity = requester.identity if isinstance(requester, Requester) else requester
+        person = None if identity is None else SignedIn(identity, form_token(session))
         theme = request.cookies.get(THEME_COOKIE, "")
         text = self._environment.get_template(template).render(
             now=self._clock.now(),

@@ -20,6 +20,7 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.pages.costs import CostPages, CostSources, costs_router
 from autoscaler.service.pages.errors import PageErrors
 from autoscaler.service.pages.events import Changes, events_router
 from autoscaler.service.pages.fleet import FleetPage, FleetSources, fleet_router
@@ -28,7 +29,7 @@ from autoscaler.service.pages.forms import require_forms
 from autoscaler.service.pages.job import JobPageSources, job_page_router
 from autoscaler.service.pages.job_actions import JobForms, job_forms_router
 from autoscaler.service.pages.jobs import jobs_router
-from autoscaler.service.pages.lists import costs_router, offers_router
+from autoscaler.service.pages.offers import offers_router
 from autoscaler.service.pages.people import (
     PeoplePages,
     audit_page_router,
@@ -69,7 +70,7 @@ def add_pages(app: FastAPI, dependencies: PageDependencies, version: str) -> Pag
     """Add all pages to the application; return the maker of their refusals."""
     files = StaticFiles()
     pages = Pages(files, dependencies.clock, version)
-    errors = PageErrors(pages)
+    errors = PageErrors(pages, dependencies.authentication)
     errors.handle(app)
     app.state.bundles = dependencies.bundles
     for router in (static_router(files), *_routers(pages, dependencies)):
@@ -89,6 +90,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         *(store, views, parts.outlooks, histories),
         *(parts.logs, parts.results, parts.receipts, clock),
     )
+    costs = CostSources(store, views, parts.receipts, parts.budgets, clock)
     uploads = JobUploads(store, parts.bundles, parts.submissions, clock)
     return (
         sign_in_router(pages, parts.sessions, parts.logins),
@@ -101,7 +103,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         job_forms_router(JobForms(pages, parts.submissions, clock)),
         submit_router(pages, uploads),
         offers_router(pages, store, views, status, clock),
-        costs_router(pages, views, parts.budgets, clock),
+        costs_router(pages, CostPages(costs), store),
         people_pages_router(PeoplePages(pages, parts.authentication, clock)),
         audit_page_router(pages, store, clock),
     )

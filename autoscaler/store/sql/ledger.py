@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
@@ -13,7 +14,10 @@ from autoscaler.store.repositories.ledger import LedgerLines
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.schema import LedgerRow
 
-_LINES: Final = select(LedgerRow).order_by(LedgerRow.id)
+# Columns in the order of the fields: a row of the session for each line takes twice the time.
+_LINES: Final = select(
+    *(LedgerRow.__table__.columns[field.name] for field in fields(LedgerEntry))
+).order_by(LedgerRow.id)
 _LAST: Final = ("last line of the ledger",)
 
 
@@ -28,9 +32,12 @@ class SqlLedgerLines(LedgerLines):
 
         def load(session: Session) -> int:
             """Read the lines; return the number of the last line of all."""
-            rows = session.scalars(_LINES.where(LedgerRow.id > number)).all()
-            lines.extend(row.to(LedgerEntry) for row in rows)
-            return rows[-1].id if rows else session.scalar(select(func.max(LedgerRow.id))) or 0
+            rows = session.execute(_LINES.add_columns(LedgerRow.id).where(LedgerRow.id > number))
+            last = 0
+            for *values, row_id in rows:
+                lines.append(LedgerEntry(*values))
+                last = row_id
+            return last or session.scalar(select(func.max(LedgerRow.id))) or 0
 
         last = self._database.cached(_LAST, load)
         if number < last and not lines:
@@ -68,5 +75,5 @@ def _payers(instance: str) -> Select[str]:
     return select(LedgerRow.job).where(LedgerRow.instance == instance).distinct()
 
 
-def _entries(session: Session, rows: Select[LedgerRow]) -> tuple[LedgerEntry, ...]:
-    return tuple(row.to(LedgerEntry) for row in session.scalars(rows))
+def _entries(session: Session, lines: Select[Any]) -> tuple[LedgerEntry, ...]:
+    return tuple(LedgerEntry(*values) for values in session.execute(lines))

@@ -126,7 +126,7 @@ def test_a_number_has_three_significant_digits(value: float | None, text: str) -
 
 def test_an_objective_is_in_words() -> None:
     value = Objective(Preference.VALUE_OF_TIME, 40.0, 11_800.0, Decimal(20))
-    text = "an hour is worth $40.0, deadline in 3 h, budget $20.00"
+    text = "an hour of waiting is worth $40, deadline in 3 h, budget $20.00"
     assert formats.objective_text(value, 1000.0) == text
     assert formats.objective_text(Objective(), 0.0) == "balanced"
 

@@ -10,10 +10,12 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 
+from autoscaler.domain.access import Role
 from autoscaler.service.access.request_gate import OPEN_PAGES
 from autoscaler.service.pages import static_files
 from autoscaler.service.pages.forms import require_forms
 from autoscaler.service.routes.permits import actions_of, require_permits, routes_of
+from autoscaler.wire.access_messages import InvitationRequest
 from tests.service.conftest import TOKEN, Api, application
 from tests.service.pages.browser import PageVisitor
 
@@ -105,3 +107,41 @@ def test_a_refusal_is_a_page_for_a_browser_and_json_for_others(api: Api) -> None
     reply = httpx.get(f"{api.url}/nowhere", headers=headers)
     assert reply.status_code == 404 and reply.json()["error"] == "CastorError"
     assert visitor.get("/v1/jobs/none").json()["error"] == "UnknownJob"
+
+
+def test_a_refusal_has_the_navigation_and_a_way_out(api: Api) -> None:
+    viewer = api.client.invite("eve", InvitationRequest(Role.VIEWER)).token
+    for visitor, path, status in (
+        (PageVisitor(api), "/nowhere", 404),
+        (PageVisitor(api), "/jobs/none", 404),
+        (PageVisitor(api), "/jobs/none/stop", 404),
+        (PageVisitor(api, viewer), "/people", 403),
+    ):
+        reply = visitor.get(path)
+        assert reply.status_code == status
+        assert 'aria-label="Pages"' in reply.text and 'href="/jobs"' in reply.text, path
+        assert "Sign in" not in reply.text and "Go to the fleet" in reply.text, path
+    reply = PageVisitor(api, None).get("/nowhere")
+    assert "Sign in" in reply.text and 'aria-label="Pages"' not in reply.text
+
+
+def test_a_refused_form_leads_back_to_its_page_and_to_no_other_host(api: Api) -> None:
+    visitor = PageVisitor(api)
+    own = {"Referer": f"{api.url}/jobs/none/stop?a=1"}
+    reply = visitor.http.post("/jobs/none/stop", data={"form_token": "wrong"}, headers=own)
+    assert reply.status_code >= 400 and 'href="/jobs/none/stop?a=1"' in reply.text
+    assert 'aria-label="Pages"' in reply.text
+    for address in ("https://evil.example/jobs", f"{api.url}//evil.example", "javascript:1"):
+        reply = visitor.http.post("/theme", data={}, headers={"Referer": address})
+        assert reply.status_code >= 400 and "Back to the page before" not in reply.text, address
+
+
+def test_every_file_of_the_pages_is_used() -> None:
+    templates = "".join(path.read_text() for path in (STATIC.parent / "templates").iterdir())
+    unused = [
+        path.name
+        for path in STATIC.iterdir()
+        if f"static('{path.name}')" not in templates
+        and not path.name.endswith((".LICENSE.txt", ".md"))
+    ]
+    assert unused == []

@@ -1,13 +1,9 @@
-"""Pages of offers and costs."""
+"""Page of offers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -15,20 +11,12 @@ from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.views import Views
-from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.repositories.capacity import Refusal
 from autoscaler.store.store import Store
-from autoscaler.wire.messages import CostView, OfferView
-
-_DAYS: Final = 30
-_ROWS: Final = 50
-_FRESH_SECONDS: Final = 5.0
-_LONGEST_WAIT_SECONDS: Final = 0.5
-_REFRESH_SECONDS: Final = 3
+from autoscaler.wire.messages import OfferView
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,73 +97,3 @@ def _offer_row(
         None if lives is None else lives.usually_there,
         None if lives is None else sum(lives.reclaim.ends),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class CostBar:
-    """Amount of a name, and its share of the greatest one for a bar."""
-
-    name: str
-    usd: Decimal
-    share: float
-
-
-def costs_router(pages: Pages, views: Views, budgets: SharedBudgets, clock: Clock) -> APIRouter:
-    """Return the page of costs."""
-    router = APIRouter(include_in_schema=False)
-    workers = ThreadPoolExecutor(1, thread_name_prefix="castor-costs")
-    known = Background[str, CostView](
-        lambda key: views.costs(clock.now()), _FRESH_SECONDS, workers, clock
-    )
-
-    @router.get("/costs")
-    def costs(
-        request: Request, requester: Requester = Depends(Permit(AccessAction.READ))
-    ) -> Response:
-        now_seconds = clock.now()
-        view = known.get(views.controller(), _LONGEST_WAIT_SECONDS)
-        if view is None:
-            return _being_added_up(pages, request, requester)
-        today = datetime.fromtimestamp(now_seconds, UTC).date()
-        days = [today - timedelta(days=back) for back in reversed(range(_DAYS))]
-        by_day = {day.isoformat(): view.by_day.get(day.isoformat(), Decimal(0)) for day in days}
-        return pages.page(
-            request,
-            "costs.html",
-            requester,
-            view=view,
-            days=list(by_day.items()),
-            greatest_day=max(by_day.values(), default=Decimal(0)),
-            persons=bars(view.by_person),
-            teams=bars(view.by_team),
-            budgets=budgets.views(),
-            jobs=bars(view.by_job),
-            offers=bars(view.by_offer),
-            months=sorted(view.by_month.items(), reverse=True),
-            rows=_ROWS,
-        )
-
-    return router
-
-
-def _being_added_up(pages: Pages, request: Request, requester: Requester) -> Response:
-    """Return a page that loads the costs again until they are added up."""
-    response = pages.page(
-        request,
-        "message.html",
-        requester,
-        title="The costs are being added up",
-        text="With many instances this takes up to a minute. The page loads again by itself.",
-        way_back="/",
-    )
-    response.headers["Refresh"] = str(_REFRESH_SECONDS)
-    return response
-
-
-def bars(amounts: Mapping[str, Decimal]) -> list[CostBar]:
-    """Return amounts with bars, the greatest first."""
-    greatest = max(amounts.values(), default=Decimal(0))
-    ordered = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
-    return [
-        CostBar(name, usd, float(usd / greatest) if greatest > 0 else 0.0) for name, usd in ordered
-    ]
