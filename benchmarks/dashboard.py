@@ -3,11 +3,10 @@
     python benchmarks/dashboard.py [--jobs 10000 --instances 10]
 
 The server of the product answers over HTTP, with an SQLite store that it leads and a controller
-that has ticked once. Its first request is that of the costs, whose sums are made beside it. `first`
-is the first request of a page after that, `again` the median of ten. `paint`
-is the first contentful paint of Chromium, from the begin of the navigation, with the style sheet
-and scripts in its cache; the median of five. `page` is the page alone, `all` with all that it
-loads.
+that has ticked once. Its first request is that of the costs, whose sums are made beside it. In the
+table `first` is the first request of a page after that, `again` the median of ten. `paint` is the
+first contentful paint of Chromium, from the begin of the navigation, with the style sheet and
+scripts in its cache; the median of five. `page` is the page alone, `all` with all that it loads.
 """
 
 from __future__ import annotations
