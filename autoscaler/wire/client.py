@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from httpcore import ConnectionInterface
@@ -46,7 +46,7 @@ from autoscaler.wire.messages import (
     Resumption,
     Submission,
 )
-from autoscaler.wire.notification_messages import NotificationsView, TestMessage
+from autoscaler.wire.notification_messages import DeliveryView, NotificationsView, TestMessage
 from autoscaler.wire.outlook_messages import (
     ChangePlan,
     CurveView,
@@ -66,6 +66,9 @@ from autoscaler.wire.study_messages import (
     StudySummary,
     StudyView,
 )
+
+Value = TypeVar("Value")
+_PAGE_ITEMS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +141,11 @@ class Client:
 
     def jobs(self, include_ended: bool = True) -> tuple[JobView, ...]:
         """Return all jobs, the latest first, which are read in pages."""
-        jobs: list[JobView] = []
-        cursor: str | None = None
-        while True:
-            page = self.job_page(JobList(include_ended=include_ended), cursor)
-            jobs += page.items
-            cursor = page.cursor
-            if cursor is None:
-                return tuple(jobs)
+
+        def read(size: int, cursor: str | None) -> Page[JobView]:
+            return self.job_page(JobList(include_ended=include_ended, limit=size), cursor)
+
+        return _items_of_pages(read)
 
     def job_page(self, wanted: JobList, cursor: str | None = None) -> Page[JobView]:
         """Return a page of a list of jobs; `cursor` None: the first. `SpecError`: a bad filter."""
@@ -204,10 +204,12 @@ class Client:
         body = encode(Resumption, resumption)
         return decode_printable(JobView, self._http.create(f"/v1/jobs/{name}/resume", body))
 
-    def decisions(self, name: str, limit: int = 100) -> tuple[DecisionView, ...]:
-        """Return the decisions for a job, the latest first. `UnknownJob`."""
-        path = f"/v1/jobs/{name}/decisions?limit={limit}"
-        return self._http.get_printable(tuple[DecisionView, ...], path)
+    def decisions(self, name: str, limit: int | None = 100) -> tuple[DecisionView, ...]:
+        """Return the `limit` latest decisions for a job, the latest first; None: all.
+
+        `UnknownJob`: there is no such job.
+        """
+        return self._listed(DecisionView, f"/v1/jobs/{name}/decisions", limit)
 
     def forecast(self, name: str) -> tuple[ForecastView, ...]:
         """Return predictions of the job's fitted model for every fixed size. `UnknownJob`."""
@@ -263,7 +265,7 @@ class Client:
 
     def programs(self) -> tuple[ProgramMemory, ...]:
         """Return the measurements of all programs, sorted by name."""
-        return self._http.get_printable(tuple[ProgramMemory, ...], "/v1/programs")
+        return self._listed(ProgramMemory, "/v1/programs")
 
     def program(self, name: str) -> ProgramMemory:
         """Return the measurements of a program. `NotFound`: there are none."""
@@ -310,7 +312,7 @@ class Client:
 
     def people(self) -> tuple[PersonView, ...]:
         """Return all people. `Forbidden`: not an admin."""
-        return self._http.get_printable(tuple[PersonView, ...], "/v1/people")
+        return self._listed(PersonView, "/v1/people")
 
     def add_person(self, request: NewPerson) -> Person:
         """Add a person without a token. `Forbidden`; `Conflict`: the person is known."""
@@ -357,16 +359,31 @@ class Client:
         self._http.call("DELETE", f"/v1/people/{person}/tokens/{name}")
 
     def audit(
-        self, since_seconds: float = 0.0, below: int | None = None, limit: int = 100
+        self, since_seconds: float = 0.0, below: int | None = None, limit: int | None = 100
     ) -> tuple[AuditEntry, ...]:
-        """Return rows of the audit log, the latest first. `Forbidden`: not an admin."""
-        below_part = "" if below is None else f"&below={below}"
-        path = f"/v1/audit?since_seconds={since_seconds!r}&limit={limit}{below_part}"
-        return self._http.get_printable(tuple[AuditEntry, ...], path)
+        """Return the `limit` latest rows of the audit log, the latest first; None: all.
 
-    def notifications(self, limit: int = 50) -> NotificationsView:
-        """Return the targets of notices, and the latest deliveries. `Forbidden`."""
-        return self._http.get_printable(NotificationsView, f"/v1/notifications?limit={limit}")
+        `Forbidden`: the requester is not an admin.
+        """
+        return self._listed(
+            AuditEntry, "/v1/audit", limit, since_seconds=since_seconds, below=below
+        )
+
+    def notifications(self, limit: int | None = 50) -> NotificationsView:
+        """Return the targets of notices, and the `limit` latest deliveries; None: all.
+
+        `Forbidden`: the requester is not an operator.
+        """
+        views: list[NotificationsView] = []
+
+        def read(size: int, cursor: str | None) -> Page[DeliveryView]:
+            path = f"/v1/notifications{_query(limit=size, cursor=cursor)}"
+            view, following = self._http.get_part(NotificationsView, path)
+            views.append(view)
+            return Page(view.deliveries, following)
+
+        deliveries = _items_of_pages(read, limit)
+        return replace(views[0], deliveries=deliveries)
 
     def test_notifications(self) -> TestMessage:
         """Send a test message to each target. `Conflict`: there is none; `Forbidden`."""
@@ -386,7 +403,7 @@ class Client:
 
     def studies(self) -> tuple[StudySummary, ...]:
         """Return all studies, sorted by name."""
-        return self._http.get_printable(tuple[StudySummary, ...], "/v1/studies")
+        return self._listed(StudySummary, "/v1/studies")
 
     def costs(self) -> CostView:
         """Return all spending so far."""
@@ -423,6 +440,17 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def _listed(
+        self, kind: type[Value], path: str, most: int | None = None, **filters: object
+    ) -> tuple[Value, ...]:
+        """Return the first `most` items of a list that is read in pages; None: all."""
+
+        def read(size: int, cursor: str | None) -> Page[Value]:
+            query = _query(limit=size, cursor=cursor, **filters)
+            return self._http.get_page(kind, f"{path}{query}")
+
+        return _items_of_pages(read, most)
 
 
 class StudyClient:
@@ -536,6 +564,24 @@ class StudyClient:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+
+def _items_of_pages(
+    read: Callable[[int, str | None], Page[Value]], most: int | None = None
+) -> tuple[Value, ...]:
+    """Return the first `most` items of a list; None: all.
+
+    `read` returns a page of a size after a cursor, None for the first page.
+    """
+    items: list[Value] = []
+    cursor: str | None = None
+    while True:
+        left = _PAGE_ITEMS if most is None else most - len(items)
+        page = read(min(left, _PAGE_ITEMS), cursor)
+        items += page.items
+        cursor = page.cursor
+        if cursor is None or (most is not None and len(items) >= most):
+            return tuple(items[:most])
 
 
 def _query(**parameters: object) -> str:

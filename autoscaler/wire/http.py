@@ -197,9 +197,16 @@ class Http:
 
         A controller without pages returns the whole list.
         """
+        items, cursor = self.get_part(tuple[kind, ...], path)  # type: ignore[valid-type]
+        return Page(items, cursor)
+
+    def get_part(self, kind: type[Value], path: str) -> tuple[Value, str | None]:
+        """Return an answer that has a page of a list, and the cursor of the next; None: the last.
+
+        Its texts are safe to print.
+        """
         response = self._call("GET", path, None, {})
-        items = decode_printable(tuple[kind, ...], response.content)  # type: ignore[valid-type]
-        return Page(items, _next_cursor(response))
+        return decode_printable(kind, response.content), _next_cursor(response)
 
     def exists(self, path: str) -> bool:
         """Return whether `path` exists."""

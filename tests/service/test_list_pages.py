@@ -9,8 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from autoscaler.domain.errors import SpecError
 from autoscaler.domain.notice import NoticeKey, NoticeKind, UserNotice
+from autoscaler.wire.access_messages import NewPerson
 from autoscaler.wire.budget_messages import BudgetRequest
+from autoscaler.wire.client import Client
 from tests.service.agents import SPEC
 from tests.service.conftest import TOKEN, Api
 
@@ -98,3 +101,41 @@ def test_new_items_move_no_page(api: Api) -> None:
     second = httpx.get(f"{api.url}{first.links['next']['url']}", headers=HEADERS)
     ids = [entry["id"] for reply in (first, second) for entry in reply.json()["deliveries"]]
     assert len(ids) == len(set(ids)) == 3
+
+
+def with_people(api: Api) -> None:
+    for name in ("ada", "bob", "eve"):
+        api.client.add_person(NewPerson(name))
+
+
+CALLS: dict[str, tuple[Prepare, Callable[[Client], tuple[object, ...]]]] = {
+    "jobs": (with_decisions, lambda client: client.jobs()),
+    "decisions": (with_decisions, lambda client: client.decisions("job", None)),
+    "people": (with_people, lambda client: client.people()),
+    "audit": (with_people, lambda client: client.audit(limit=None)),
+    "notifications": (with_notices, lambda client: client.notifications(None).deliveries),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_client_reads_all_pages(api: Api, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, read = CALLS[name]
+    prepare(api)
+    whole = read(api.client)
+    monkeypatch.setattr("autoscaler.wire.client._PAGE_ITEMS", 1)
+    assert read(api.client) == whole and len(whole) >= 1
+
+
+def test_the_client_reads_the_latest_of_several_pages(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_notices(api)
+    with_people(api)
+    monkeypatch.setattr("autoscaler.wire.client._PAGE_ITEMS", 2)
+    every = api.client.notifications()
+    latest = api.client.notifications(3)
+    assert latest.deliveries == every.deliveries[:3] and latest.targets == every.targets
+    numbers = [row.number for row in api.client.audit(limit=3)]
+    assert numbers == sorted(numbers, reverse=True) and len(numbers) == 3
+    with pytest.raises(SpecError, match="limit"):
+        api.client.audit(limit=0)

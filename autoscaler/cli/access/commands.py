@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 from typer import Argument, BadParameter, Context, Option, Typer
 
 from autoscaler.cli.options import Json, Yes
 from autoscaler.cli.output import confirm
 from autoscaler.domain.access import MYSELF, NO_TEAM, Role
-
-if TYPE_CHECKING:
-    from autoscaler.domain.audit import AuditEntry
-    from autoscaler.wire.client import Client
-
-_PAGE_ROWS: Final = 500
 
 people = Typer(help="List, change and remove the people who may use the controller.")
 token = Typer(help="Make, list, replace and revoke access tokens.", no_args_is_help=True)
@@ -230,24 +224,11 @@ def audit(
     from autoscaler.wire.connection import connect
 
     since_seconds = SystemClock().now() - _seconds(since, "--since")
-    rows = _rows_since(connect(), max(since_seconds, 0.0), number)
+    rows = connect().audit(max(since_seconds, 0.0), limit=number)
     if as_json:
         print_json(tuple[AuditEntry, ...], rows)
     else:
         print_whole(audit_table(rows))
-
-
-def _rows_since(client: Client, since_seconds: float, most: int) -> tuple[AuditEntry, ...]:
-    """Return at most `most` rows of the audit log since a time, the latest first."""
-    rows: list[AuditEntry] = []
-    below: int | None = None
-    while len(rows) < most:
-        page = client.audit(since_seconds, below, min(_PAGE_ROWS, most - len(rows)))
-        rows.extend(page)
-        if not page:
-            break
-        below = page[-1].number
-    return tuple(rows)
 
 
 def _print_new(new: object, as_json: bool) -> None:

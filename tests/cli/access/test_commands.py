@@ -94,7 +94,7 @@ def test_a_duration_that_is_none_is_a_mistake_of_usage(api: Api) -> None:
 
 
 def test_the_audit_log_is_printed_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoscaler.cli.access.commands._PAGE_ROWS", 2)
+    monkeypatch.setattr("autoscaler.wire.client._PAGE_ITEMS", 2)
     for name in ("one", "two", "three"):
         castor("token", "create", name)
     castor("freeze")
