@@ -295,6 +295,20 @@ def set_job(
         print(f"{view.id}: {terms_text(view, now_seconds)}")
 
 
+@app.command("spec")
+def job_spec(job: JobName, as_json: Json = False) -> None:
+    """Print the job file of a job, with later changes, from which it can be submitted again.
+
+    The files of the job are not in it: put it into their folder. With --json print what the API
+    takes, with all defaults and the job's own files.
+    """
+    from autoscaler.cli.submit.submission import print_spec
+    from autoscaler.clock import SystemClock
+    from autoscaler.wire.connection import connect
+
+    print_spec(connect(), job, SystemClock().now(), as_json)
+
+
 @app.command()
 def stop(
     job: JobName,

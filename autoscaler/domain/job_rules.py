@@ -6,6 +6,7 @@ Errors name fields as job files do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -103,6 +104,12 @@ def require_settable(spec: JobSpec) -> None:
     if spec.resumes is not None:
         raise SpecError("is set by castor resume JOB: leave it out", "resumes")
     require_settable_objective(spec.objective)
+
+
+def as_submitted(spec: JobSpec) -> JobSpec:
+    """Return a stored job without what only the controller sets, to submit it again."""
+    objective = replace(spec.objective, cap_usd=None)
+    return replace(spec, person=None, team=None, resumes=None, objective=objective)
 
 
 def require_settable_objective(objective: Objective) -> None:

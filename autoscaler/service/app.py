@@ -16,7 +16,7 @@ from autoscaler.controller.predict.forecasts import FixedSize
 from autoscaler.controller.predict.what_if import WhatIf
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.job_names import meant_job
-from autoscaler.domain.program import ProgramMemory
+from autoscaler.domain.job_rules import as_submitted
 from autoscaler.notifications.outbox import Notifications
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
@@ -35,7 +35,7 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
-from autoscaler.service.jobs.submissions import Submissions, job_text, unknown_program
+from autoscaler.service.jobs.submissions import Submissions, job_text
 from autoscaler.service.jobs.views import Views, decision_view, forecast_view
 from autoscaler.service.openapi import openapi_document
 from autoscaler.service.pages.events import Changes
@@ -69,6 +69,7 @@ from autoscaler.service.routes.people import (
     people_router,
 )
 from autoscaler.service.routes.permits import Permit, require_permits
+from autoscaler.service.routes.programs import programs_router
 from autoscaler.service.routes.repeats import Repeatable, Repeats, repeatable
 from autoscaler.service.routes.results import results_router
 from autoscaler.service.routes.studies import (
@@ -154,7 +155,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(costs)
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))
-    app.include_router(_programs(dependencies))
+    app.include_router(programs_router(dependencies.store, dependencies.submissions))
     app.include_router(budgets_router(dependencies.budgets))
     app.include_router(
         people_router(authentication, Repeats(dependencies.store, dependencies.clock))
@@ -283,7 +284,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
 
 
 def _job_facts(dependencies: ServiceDependencies) -> APIRouter:
-    """Return the routes for decisions, forecasts and logs of jobs."""
+    """Return the routes for decisions, forecasts, specs and logs of jobs."""
     router, store = APIRouter(prefix="/v1/jobs"), dependencies.store
 
     @router.get("/{name}/decisions")
@@ -313,6 +314,13 @@ def _job_facts(dependencies: ServiceDependencies) -> APIRouter:
         return json_response(
             tuple[ForecastView, ...], tuple(forecast_view(size) for size in sizes)
         )
+
+    @router.get("/{name}/spec")
+    def spec(
+        requester: Requester = Depends(Permit(AccessAction.READ_SPEC)),
+    ) -> JsonResponse[Submission]:
+        """Return what submits a job again: its spec with all defaults, without secrets."""
+        return json_response(Submission, Submission(as_submitted(requester.job.spec)))
 
     @router.post("/{name}/logs")
     def logs(
@@ -461,38 +469,5 @@ def _bundles(dependencies: ServiceDependencies) -> APIRouter:
         )
         await run_in_threadpool(requester.record, sha256)
         return Created()
-
-    return router
-
-
-def _programs(dependencies: ServiceDependencies) -> APIRouter:
-    """Return the routes for stored measurements of programs."""
-    router = APIRouter(prefix="/v1/programs")
-
-    @router.get("", dependencies=[Depends(Permit(AccessAction.READ))])
-    def all_programs(
-        request: Request, page: PageQuery = Depends(page_query)
-    ) -> JsonResponse[tuple[ProgramMemory, ...]]:
-        """List the stored measurements of all programs, by name."""
-        memories = sorted(dependencies.store.programs.all(), key=lambda memory: memory.program)
-        part, cursor = page.part(memories, "programs", lambda memory: memory.program)
-        return page_response(tuple[ProgramMemory, ...], part, request, cursor)
-
-    @router.get("/{name}", dependencies=[Depends(Permit(AccessAction.READ))])
-    def one_program(name: str) -> JsonResponse[ProgramMemory]:
-        """Return the stored measurements of a program."""
-        memory = dependencies.store.programs.recall(name)
-        if memory is None:
-            raise unknown_program(name)
-        return json_response(ProgramMemory, memory)
-
-    @router.delete("/{name}")
-    def forget(
-        name: str, requester: Requester = Depends(Permit(AccessAction.FORGET_PROGRAM))
-    ) -> NoContent:
-        """Delete the stored measurements of a program."""
-        dependencies.submissions.forget_program(name, requester.identity.person)
-        requester.record(name)
-        return NoContent()
 
     return router

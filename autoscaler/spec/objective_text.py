@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
@@ -22,7 +22,7 @@ from autoscaler.spec.quantities import (
     parse_money,
 )
 
-_NO_BUDGET = "none"
+NO_BUDGET: Final = "none"
 _ZERO_USD = re.compile(r"\$?0+(\.0*)?")
 _PREFERENCES = tuple(word for word in Preference if word is not Preference.VALUE_OF_TIME)
 
@@ -38,7 +38,7 @@ def _require_preference(value: object) -> object:
 
 
 def _parse_budget(value: object) -> Decimal | None:
-    return None if str(value).strip().lower() == _NO_BUDGET else parse_money(str(value))
+    return None if str(value).strip().lower() == NO_BUDGET else parse_money(str(value))
 
 
 def _parse_value_of_time(value: object) -> Decimal:

@@ -166,6 +166,13 @@ class Client:
         """Return a job by name or id. `UnknownJob`."""
         return self._http.get_printable(JobView, f"/v1/jobs/{name}")
 
+    def spec(self, name: str) -> Submission:
+        """Return what submits a job again. `UnknownJob`; `Forbidden`: the job is another's.
+
+        Its texts are as they were submitted, so they may not be safe to print.
+        """
+        return self._http.get(Submission, f"/v1/jobs/{name}/spec")
+
     def change(self, name: str, change: Change, *, version: str | None = None) -> JobView:
         """Change a running job.
 

@@ -40,6 +40,7 @@ CALLS: Final[dict[str, Call]] = {
     "jobs_jobs": (Client, "job_page", lambda c, *_: c.job_page(JobList())),
     "jobs_one_job": (Client, "job", lambda c, *_: c.job("digits")),
     "jobs_change": (Client, "change", lambda c, body, _: c.change("digits", body)),
+    "jobs_spec": (Client, "spec", lambda c, *_: c.spec("digits")),
     "jobs_stop": (Client, "stop", lambda c, *_: c.stop("digits")),
     "jobs_resume": (Client, "resume", lambda c, body, _: c.resume("digits", body)),
     "jobs_decisions": (Client, "decisions", lambda c, *_: c.decisions("digits")),

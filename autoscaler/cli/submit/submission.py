@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from autoscaler.cli.output import print_json
 from autoscaler.cli.submit.changes import parse_changes
+from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import printable
 from autoscaler.spec.bundle import Bundle, pack, require_files, require_script
 from autoscaler.spec.job_file import JobFile, load_job
+from autoscaler.spec.job_file_text import job_file_text
 from autoscaler.wire.client import Client
-from autoscaler.wire.messages import JobView, Resumption
+from autoscaler.wire.messages import JobView, Resumption, Submission
 
 
 def hand_in(
@@ -41,6 +45,28 @@ def hand_in_next_run(
         spec = replace(job_file.spec, bundle=bundle.sha256)
         resumption = Resumption(change.objective, change.instances, change.priority, spec)
         return client.resume(job, resumption, archive)
+
+
+def print_spec(client: Client, job: str, now_seconds: float, as_json: bool) -> None:
+    """Print the job file of a job, or what submits the job again over the API.
+
+    Raises:
+        SpecError: the job is a trial, or has values that a job file can't have.
+    """
+    submission = client.spec(job)
+    if as_json:
+        print_json(Submission, submission)
+        return
+    study = submission.spec.study
+    if study is not None:
+        raise SpecError(
+            f"{job} is a trial of {study}, which submits it; --json prints it", "study"
+        )
+    text = job_file_text(submission.spec, now_seconds)
+    print(
+        f"# Job file of {printable(job)}. castor submit packs the files of its folder.\n{text}",
+        end="",
+    )
 
 
 @contextmanager

@@ -34,6 +34,7 @@ class AccessAction(StrEnum):
     STOP_JOB = "stop job"
     RESUME_JOB = "resume job"
     ADOPT_CHECKPOINTS = "adopt checkpoints"
+    READ_SPEC = "read spec"
     READ_LOGS = "read logs"
     FETCH_FILES = "fetch files"
     ADD_BUNDLE = "add bundle"
@@ -101,6 +102,7 @@ RULES: Final[dict[AccessAction, Rule]] = {
             AccessAction.STOP_JOB,
             AccessAction.RESUME_JOB,
             AccessAction.ADOPT_CHECKPOINTS,
+            AccessAction.READ_SPEC,
             AccessAction.READ_LOGS,
             AccessAction.FETCH_FILES,
         ),

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, Conflict, SpecError
 from autoscaler.domain.job import JobRecord, JobSpec
+from autoscaler.domain.job_rules import as_submitted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.faults import refusal
@@ -163,15 +164,12 @@ def _again(job: JobRecord, fields: dict[str, str], now_seconds: float) -> JobSpe
     if job.spec.study is not None:
         raise SpecError("a trial belongs to its study, which submits it", "study")
     return replace(
-        job.spec,
+        as_submitted(job.spec),
         name=fields.get("name", job.spec.name),
         command=command_of(fields["command"]) if "command" in fields else job.spec.command,
         instances=bounds_of(fields, job.spec.instances),
         objective=objective_of(fields, now_seconds),
         priority=priority_of(fields, job.spec.priority),
-        person=None,
-        team=None,
-        resumes=None,
     )
 
 

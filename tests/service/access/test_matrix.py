@@ -62,6 +62,7 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "POST /v1/jobs/{name}/stop": OWN,
     "POST /v1/jobs/{name}/resume": OWN,
     "POST /v1/jobs/{name}/logs": OWN,
+    "GET /v1/jobs/{name}/spec": OWN,
     "GET /v1/jobs/{name}/outputs": OWN,
     "GET /v1/jobs/{name}/outputs/{instance}/{sha256}": OWN,
     "GET /v1/jobs/{name}/checkpoint": OWN,
