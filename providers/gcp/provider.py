@@ -182,7 +182,7 @@ class GcpProvider(CloudProvider[PoolForm]):
         self._ending.forget(
             instance.id for instance in instances if instance.state is CloudState.TERMINATED
         )
-        self._records.keep_instances(instances)
+        self._records.keep_instances(lambda: [owned.instance for owned in self._register.all()])
 
     def _missing(
         self,

@@ -12,7 +12,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -94,18 +94,21 @@ class Records:
         self._keep_one(_INSTANCE, instance.id, _instance_text(instance))
         self.drop_launch(instance.id)
 
-    def keep_instances(self, instances: Iterable[CloudInstance]) -> None:
-        """Replace the recorded instances.
+    def keep_instances(self, registered: Callable[[], Iterable[CloudInstance]]) -> None:
+        """Replace the recorded instances by all that `registered` returns.
 
-        A failed write is logged, and the next call repeats it.
+        It is called where no launch can be recorded meanwhile, so that none is dropped. A failed
+        write is logged, and the next call repeats it.
         """
-        texts = {instance.id: _instance_text(instance) for instance in instances}
-        self._replace(_INSTANCE, texts)
+        with self._lock:
+            texts = {instance.id: _instance_text(instance) for instance in registered()}
+            self._replace(_INSTANCE, texts)
 
     def keep_notices(self, notices: Iterable[Interruption]) -> None:
         """Replace the recorded notices."""
         texts = {notice.instance: json.dumps(asdict(notice), sort_keys=True) for notice in notices}
-        self._replace(_NOTICE, texts)
+        with self._lock:
+            self._replace(_NOTICE, texts)
 
     def _keep_one(self, kind: str, entry_id: str, text: str) -> None:
         """Write one entry, beside the others."""
@@ -120,23 +123,20 @@ class Records:
             self._recorded[kind][entry_id] = text
 
     def _replace(self, kind: str, texts: Mapping[str, str]) -> None:
-        """Write the changed entries."""
-        with self._lock:
-            recorded = self._recorded[kind]
-            changed = [
-                (entry_id, text)
-                for entry_id, text in texts.items()
-                if recorded.get(entry_id) != text
-            ]
-            gone = [entry_id for entry_id in recorded if entry_id not in texts]
-            if not changed and not gone:
-                return
-            try:
-                self._write(kind, changed, gone)
-            except sqlite3.Error as error:
-                _log.warning("%s: the write failed and will be repeated: %s", self._path, error)
-                return
-            self._recorded[kind] = dict(texts)
+        """Write the changed entries, while the lock is held."""
+        recorded = self._recorded[kind]
+        changed = [
+            (entry_id, text) for entry_id, text in texts.items() if recorded.get(entry_id) != text
+        ]
+        gone = [entry_id for entry_id in recorded if entry_id not in texts]
+        if not changed and not gone:
+            return
+        try:
+            self._write(kind, changed, gone)
+        except sqlite3.Error as error:
+            _log.warning("%s: the write failed and will be repeated: %s", self._path, error)
+            return
+        self._recorded[kind] = dict(texts)
 
     def _write(self, kind: str, changed: Iterable[tuple[str, str]], gone: Iterable[str]) -> None:
         with closing(self._connect()) as database, database:

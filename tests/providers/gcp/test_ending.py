@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,21 @@ def test_what_is_new_has_not_ended_for_the_next_controller_either(world: GcpWorl
     world.pass_time(20.0)
     (found,) = world.connect().instances()
     assert (found.id, found.state) == (launched.id, CloudState.RUNNING)
+
+
+def test_a_launch_during_the_end_of_a_list_stays_recorded(
+    world: GcpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nothing leads the next controller to it, unless a list shows it in time."""
+    provider = world.connect()
+    first = launch_running(world, provider, "1")
+    launched: list[str] = []
+
+    def launch_meanwhile(ended: Iterable[str]) -> None:
+        if not launched:
+            launched.append(provider.launch(world.request("2")).id)
+
+    monkeypatch.setattr(provider._ending, "forget", launch_meanwhile)
+    provider.instances()
+    recorded = {instance.id for instance in Records(world.kept, OURS).instances()}
+    assert recorded == {first.id, *launched} and len(launched) == 1
