@@ -105,6 +105,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         market,
         idle_instances,
         lambda instance, offer: launch_token(controller_id, instance, offer),
+        settings.drain_seconds,
     )
     reconciler.on_hand_over = parts.on_hand_over
     observer = Observer(store, market, workers, settings, time)

@@ -42,9 +42,16 @@ class SimulatedInstance:
     def launch(
         self, seconds: float, lifetime_seconds: float, notice_period_seconds: float
     ) -> None:
-        """Set the times of the launch, the notice and the end; notice may be at the launch."""
+        """Set the times of the launch, the notice and the end; notice may be at the launch.
+
+        The end of the offer ends the instance.
+        """
         self.launched_seconds = seconds
-        self.end_seconds = seconds + lifetime_seconds
+        offer_ends_seconds = self.offer.until_seconds
+        self.end_seconds = min(
+            seconds + lifetime_seconds,
+            math.inf if offer_ends_seconds is None else max(offer_ends_seconds, seconds),
+        )
         self.notice_seconds = max(self.end_seconds - notice_period_seconds, seconds)
 
     def reclaim(self, notice_seconds: float, end_seconds: float) -> None:

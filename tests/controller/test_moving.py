@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.domain.instance import Desired
@@ -49,6 +51,28 @@ def test_a_move_that_stops_first_orders_at_once_and_trains_again(world: World) -
     world.tick(8)
     assert [held.offer for held in world.training(job)] == ["large"]
     assert [held.offer for held in world.store.instances.of_job(job)] == ["large"]
+    world.assert_nothing_leaked()
+
+
+def test_nothing_is_kept_beyond_the_end_of_its_offer(world: World) -> None:
+    """The new instance may come late, or never."""
+    job = world.submit()
+    world.set_target(job, 1)
+    world.tick(6)
+    small, large = world.cloud.sold
+    end_seconds = world.clock.now() + 200.0
+    world.cloud.sold = (replace(small, until_seconds=end_seconds), large)
+    world.set_target(job, 1, "large")
+    world.tick(2)
+    (old,) = (held for held in world.store.instances.of_job(job) if held.offer == "small")
+    assert (old.desired, old.reclaim_seconds) == (Desired.PRESENT, None)
+    world.tick(1, seconds=100.0, agents=False)
+    (old,) = (held for held in world.store.instances.of_job(job) if held.offer == "small")
+    assert (old.desired, old.reclaim_seconds) == (Desired.ABSENT, end_seconds)
+    (event,) = (event for event in world.store.events.latest(job) if event.kind == "offer ends")
+    assert event.text == f"{old.id} leaves: small ends in 96 s"
+    world.tick(8)
+    assert [held.offer for held in world.training(job)] == ["large"]
     world.assert_nothing_leaked()
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
+
 import pytest
 
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.offer import Purchase
 from autoscaler.simulator.profiles.profiles import Profile
 from autoscaler.simulator.results import JobResult, Result
 from autoscaler.simulator.training.profiled import TrainingSettings
@@ -92,3 +96,22 @@ def test_reclaims_repeat_at_most_an_interval_each(profiles: dict[str, Profile]) 
     assert job.restarts >= 1, "instances were reclaimed"
     assert job.pause_s >= PAUSE_SECONDS * job.restarts
     assert trial.store.instances.alive() == ()
+
+
+@pytest.mark.parametrize("save_seconds", [None, 600.0])
+def test_no_job_uses_a_reservation_beyond_its_end(
+    profiles: dict[str, Profile], save_seconds: float | None
+) -> None:
+    end_seconds = 400.0
+    reserved = toy.offer("fast", Purchase.RESERVED)
+    own = replace(reserved, usd_per_hour=Decimal(0), until_seconds=end_seconds)
+    trial = Trial(profiles, own, SPOT, save_seconds=save_seconds)
+    trial.run()
+    used = [
+        held.ended_seconds
+        for job in trial.store.jobs.all()
+        for held in trial.store.instances.of_job(job.id, include_ended=True)
+        if held.offer == own.id
+    ]
+    assert used
+    assert all(seconds is not None and seconds <= end_seconds for seconds in used)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from autoscaler.controller.act.idle_instances import IdleInstances
 from autoscaler.controller.act.restarts import Restarts
 from autoscaler.controller.act.standby import Standby, replaced_by_recall
+from autoscaler.controller.budgets.leave_limits import longest_seconds
 from autoscaler.controller.jobs.gangs import (
     gang_size,
     missing_gangs,
@@ -43,6 +44,7 @@ class Reconciler:
         market: Market,
         idle_instances: IdleInstances,
         token_of: Callable[[str, str], str],
+        drain_seconds: float,
     ) -> None:
         self._store = store
         self._market = market
@@ -50,6 +52,7 @@ class Reconciler:
         self.standby = Standby(store, market)
         self.restarts = Restarts(store)
         self._token_of = token_of
+        self._drain_seconds = drain_seconds
         self.on_hand_over: Callable[[str], None] = lambda instance: None
 
     def release_surplus(
@@ -61,11 +64,13 @@ class Reconciler:
     ) -> None:
         """Release or pause the job's instances that the decision does not include.
 
-        Old instances go on standby while a new size is measured.
+        Old instances go on standby while a new size is measured, but never beyond their offer's
+        end.
         """
         wanted = [held for held in instances if held.desired is Desired.PRESENT]
         decision = as_launched(decision, wanted)
         target = decision.target
+        wanted = self._without_ending_offers(target, wanted, now_seconds)
         if spec.restart is not None:
             self.restarts.leave_surplus(decision, wanted, now_seconds)
             return
@@ -104,6 +109,29 @@ class Reconciler:
             )
             if may_release and held.id not in on_standby:
                 self._store.instances.release(held.id, now_seconds)
+
+    def _without_ending_offers(
+        self, target: Allocation | None, wanted: Sequence[HeldInstance], now_seconds: float
+    ) -> list[HeldInstance]:
+        """Release instances that the target replaces and whose offers end; return the others.
+
+        The end of an offer counts as a reclaim: nothing is awaited beyond it.
+        """
+        ends = {offer.id: offer.until_seconds for offer in self._market.offers}
+        staying = []
+        for held in wanted:
+            end_seconds = ends.get(held.offer)
+            if target is None or held.offer == target.offer or end_seconds is None:
+                staying.append(held)
+                continue
+            job, left_seconds = self._store.jobs.get(held.job), end_seconds - now_seconds
+            if not 0 < left_seconds <= longest_seconds(self._store, job, self._drain_seconds):
+                staying.append(held)
+                continue
+            self._store.instances.take_back(held.id, end_seconds, now_seconds)
+            text = f"{held.id} leaves: {held.offer} ends in {left_seconds:.0f} s"
+            self._store.events.add(Event(now_seconds, "offer ends", text, held.job))
+        return staying
 
     def order_missing(
         self,

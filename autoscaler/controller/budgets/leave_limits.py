@@ -37,6 +37,11 @@ def script_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
     return max(least_seconds, _GRAIN_SECONDS * math.ceil(needed_seconds / _GRAIN_SECONDS))
 
 
+def longest_seconds(store: Store, job: JobRecord, least_seconds: float) -> float:
+    """Return the seconds until a released instance is terminated at the latest."""
+    return script_seconds(store, job, least_seconds) + _AGENT_SECONDS
+
+
 def usual_seconds(job: JobRecord) -> float:
     """Return the expected seconds for a job to leave: a checkpoint, and a margin for the drain."""
     written = job.report.checkpoint.seconds if job.report else None
@@ -75,4 +80,4 @@ def end_seconds(store: Store, job: JobRecord, held: HeldInstance, least_seconds:
         return math.inf
     if held.reclaim_seconds is not None:
         return held.reclaim_seconds
-    return held.draining_seconds + script_seconds(store, job, least_seconds) + _AGENT_SECONDS
+    return held.draining_seconds + longest_seconds(store, job, least_seconds)

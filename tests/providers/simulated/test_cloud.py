@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain.errors import InsufficientCapacity
-from autoscaler.domain.instance import CloudInstance, Interruption
+from autoscaler.domain.instance import CloudInstance, CloudState, Interruption
+from autoscaler.domain.offer import Purchase
 from autoscaler.domain.spending import EntryKind, LedgerEntry
 from autoscaler.ledger.bill import Bill
+from tests.conformance.provider import order
 from tests.providers.simulated.cloud import (
     NOTICE_SECONDS,
+    START_SECONDS,
     SimulatedWorld,
     offer,
     spot,
@@ -149,3 +152,19 @@ def lines_of(world: SimulatedWorld, seen: CloudInstance) -> list[LedgerEntry]:
         for kind, at in moments
         if at is not None
     ]
+
+
+def test_the_end_of_an_offer_ends_its_instances_after_a_notice() -> None:
+    end_seconds = START_SECONDS + 600.0
+    ending = offer("own", Purchase.RESERVED, until_seconds=end_seconds)
+    world = SimulatedWorld(ending, offer(), notice_period_seconds=NOTICE_SECONDS)
+    held = world.ours.launch(replace(order(world.ours, "1"), offer=ending.id))
+    world.clock.advance(end_seconds - NOTICE_SECONDS - 1.0 - START_SECONDS)
+    assert not world.ours.interruptions()
+    assert world.cloud.next_event_seconds() == end_seconds - NOTICE_SECONDS
+    world.clock.advance(1.0)
+    (notice,) = world.ours.interruptions()
+    assert (notice.instance, notice.reclaim_seconds) == (held.id, end_seconds)
+    world.clock.advance(NOTICE_SECONDS)
+    (ended,) = world.ours.instances()
+    assert (ended.state, ended.ended_seconds) == (CloudState.TERMINATED, end_seconds)
