@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -118,3 +120,22 @@ def test_texts_of_metadata_are_read(text: str, licence: str | None) -> None:
 
 def test_an_absent_package_has_no_known_licence() -> None:
     assert licence_of("a-package-that-nobody-installs") is None
+
+
+def test_controllers_of_the_terraform_modules_have_what_logins_need() -> None:
+    """The packages are pinned by `make wheels`, or are those of the named extras."""
+    written = subprocess.run(
+        ["make", "--dry-run", "wheels"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.replace("\\\n", " ")
+    (command,) = (line for line in written.splitlines() if "requirements-controller" in line)
+    built = set(re.findall(r"--extra (\S+)", command))
+    for cloud in ("aws", "gcp"):
+        script = ROOT / "terraform/modules" / cloud / "files/controller.sh"
+        (extras,) = re.findall(r"^install_castor controller (\S+)$", script.read_text(), re.M)
+        assert {"server", "oidc", cloud} <= set(extras.split(",")) <= built
+    packages = {name for name, _ in pinned()}
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    needed = {re.split(r"[\[>=<~]", requirement)[0] for requirement in optional["oidc"]}
+    assert "authlib" in needed <= packages
