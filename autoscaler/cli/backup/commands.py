@@ -76,9 +76,9 @@ def restore(
 def refuse_beside_living(state: Path, is_lost: bool = False) -> None:
     """Check that no controller answers at the address, and to the token, of a restored state.
 
-    A controller that can't be reached from here, or does not know the token, is not noticed. If
-    the check can't be made, `is_lost` decides. The authority is CASTOR_CA, the certificate that
-    the controller signed itself, or the file that client.json names.
+    A controller that can't be reached from here is not noticed. If the check can't be made, or a
+    controller refuses the token, `is_lost` decides. The authority is CASTOR_CA, the certificate
+    that the controller signed itself, or the file that client.json names.
 
     Raises:
         Conflict: the controller answers, or may answer and `is_lost` is False.
@@ -103,8 +103,16 @@ def refuse_beside_living(state: Path, is_lost: bool = False) -> None:
         saved = certificate if certificate.exists() else saved_authority(state)
         named = os.environ.get("CASTOR_CA")
         Address(url, token, Path(named) if named else saved).client().fleet()
-    except (Unreachable, NotAllowed):
+    except Unreachable:
         return
+    except NotAllowed as error:
+        if is_lost:
+            return
+        raise Conflict(
+            f"a controller answers at {url}, but refuses the owner's token of this backup "
+            f"({error}): if it is the controller of this backup, with a newer token, stop it for "
+            "good; if it is another one, add --lost"
+        ) from None
     except (CastorError, OSError) as error:  # a file that SSL_CERT_FILE names may be missing
         if is_lost:
             return
