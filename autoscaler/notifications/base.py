@@ -29,7 +29,7 @@ _TITLES: Final = {
     NoticeKind.FAILED: "failed",
     NoticeKind.RETRIED: "failed and starts again",
     NoticeKind.STOPPED: "stopped",
-    NoticeKind.STUDY: "study finished",
+    NoticeKind.STUDY: "study ended",
     NoticeKind.STALLED: "stalled",
     NoticeKind.BUDGET: "budget in danger",
     NoticeKind.DEADLINE: "deadline in danger",

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
+from autoscaler.domain.budget import BudgetBasis
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.notice import NoticeKey, NoticeKind, UserNotice
 from autoscaler.domain.plan import CHANCE_FIGURE, LATE_FIGURE
 from autoscaler.domain.report import Failure
 from autoscaler.failures.consequences import CONSEQUENCES
-from autoscaler.notifications.facts import BudgetFacts, JobFacts, NoticeFacts, StudyFacts
+from autoscaler.notifications.facts import (
+    BudgetFacts,
+    JobFacts,
+    LimitFacts,
+    NoticeFacts,
+    StudyFacts,
+)
 from autoscaler.spec.quantities import format_duration, format_money
 
 _SECONDS_PER_HOUR: Final = 3600.0
@@ -100,6 +107,8 @@ def conditions(facts: NoticeFacts) -> Iterator[NoticeCondition]:
             yield from _late(item, facts.now_seconds)
     for budget in facts.budgets:
         yield from _over_budget(budget)
+    for limit in facts.limits:
+        yield from _near_limit(limit)
     yield from _leaks(facts)
 
 
@@ -120,17 +129,30 @@ def _ended_text(item: JobFacts) -> str:
 
 
 def _ended_study(study: StudyFacts, now_seconds: float) -> UserNotice:
-    """Return the notice of a study's end; a later run with more trials has another key."""
-    trials = "1 trial" if study.trials == 1 else f"{study.trials} trials"
+    """Return the notice of a study's end; a later end has a later key."""
+    trials = _trials(study.trials)
     left = f", {study.to_begin} more not begun" if study.to_begin else ""
     best = "" if study.best is None else f", best value {study.best:.4g}"
-    text = f"Study {study.name} ended after {trials}{left}{best}, {_usd(study.spent_usd)} spent."
+    spent = f"{_usd(study.spent_usd)} spent"
+    if study.left_open:
+        cause = study.cause or "on request"
+        without = f"{_trials(study.left_open)} without a result"
+        text = f"Study {study.name} was stopped with {without} of {study.trials}{left}{best}, "
+        text += f"{spent}: {cause}."
+    else:
+        text = f"Study {study.name} ended after {trials}{left}{best}, {spent}."
     figures = {"spent_usd": float(study.spent_usd), "trials": float(study.trials)}
+    if study.left_open:
+        figures["left_open"] = float(study.left_open)
     if study.best is not None:
         figures["best"] = study.best
-    key = NoticeKey(NoticeKind.STUDY, study.name, study.trials)
+    key = NoticeKey(NoticeKind.STUDY, study.name, int(study.ended_seconds))
     person, team = study.person, study.team
     return UserNotice(key, now_seconds, text, person=person, team=team, figures=figures)
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"
 
 
 def _results(job: JobRecord) -> str:
@@ -232,6 +254,47 @@ def _over_budget(budget: BudgetFacts) -> Iterator[NoticeCondition]:
         HOLD_SECONDS[NoticeKind.BUDGET],
         figures,
         is_told_once=budget.month is not None,
+    )
+
+
+def _near_limit(limit: LimitFacts) -> Iterator[NoticeCondition]:
+    """Yield the condition of a limit in all or by the hour that is nearly or wholly used."""
+    owner = "the deployment" if limit.scope == "fleet" else f"{limit.scope} {limit.name}"
+    if limit.basis is BudgetBasis.HOUR:
+        suffix = "by the hour"
+        if limit.used < _NEARLY_USED * limit.limit:
+            return
+        text = (
+            f"Instances of {owner} cost {_usd(limit.used)}/h of at most {_usd(limit.limit)}/h: "
+            f"jobs get more only when others release some, unless {limit.way_out}."
+        )
+    elif limit.is_used_up:
+        suffix = "in all, used up"
+        text = (
+            f"The budget of {owner} of {_usd(limit.limit)} in all is used up: its jobs wait until "
+            f"{limit.way_out}."
+        )
+    elif limit.used >= _NEARLY_USED * limit.limit:
+        suffix = "in all"
+        text = (
+            f"The budget of {owner} in all is nearly used up: {_usd(limit.used)} of "
+            f"{_usd(limit.limit)} spent, at {_usd(limit.usd_per_hour)}/h. Then its jobs "
+            f"wait, unless {limit.way_out}."
+        )
+    else:
+        return
+    unit = "usd_per_hour" if limit.basis is BudgetBasis.HOUR else "usd"
+    figures = {f"limit_{unit}": float(limit.limit), "usd_per_hour": float(limit.usd_per_hour)}
+    if limit.basis is not BudgetBasis.HOUR:
+        figures["spent_usd"] = float(limit.used)
+    yield NoticeCondition(
+        NoticeKind.BUDGET,
+        " ".join(part for part in (limit.scope, limit.name, suffix) if part),
+        text,
+        person=limit.person,
+        team=limit.team,
+        hold_seconds=HOLD_SECONDS[NoticeKind.BUDGET],
+        figures=figures,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -11,13 +11,14 @@ from autoscaler.controller.budgets.spending import Spending
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.predicted_goodput import remaining_seconds_of
 from autoscaler.domain.access import OWNER, Owner
-from autoscaler.domain.budget import ScopeKind, month_name
+from autoscaler.domain.budget import BudgetBasis, ScopeKind, month_name
 from autoscaler.domain.instance import Desired, HeldInstance, by_job
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.plan import CHANCE_FIGURE, NEEDED_FIGURE, Decision
 from autoscaler.notifications.facts import (
     BudgetFacts,
     JobFacts,
+    LimitFacts,
     NoticeFacts,
     SilentProvider,
     StudyFacts,
@@ -70,6 +71,7 @@ class FactReader:
             status.strays,
             _overdue(held, now_seconds),
             studies,
+            tuple(self._shared_limits()),
         )
 
     def _ended(self, alive: Sequence[JobRecord], since_seconds: float) -> list[JobRecord]:
@@ -231,6 +233,25 @@ class FactReader:
             )
         return budgets
 
+    def _shared_limits(self) -> Iterator[LimitFacts]:
+        """Yield the limits in all and by the hour of shared budgets."""
+        for standing in self._status.budgets:
+            budget, scope = standing.budget, standing.budget.scope
+            person, team = self._owner_of(standing)
+            used_up = standing.used_up
+            is_used_up = used_up is not None and used_up[0] is BudgetBasis.TOTAL
+            limits = (
+                (BudgetBasis.TOTAL, budget.total_usd, standing.total_usd, is_used_up),
+                (BudgetBasis.HOUR, budget.hourly_usd, standing.usd_per_hour, False),
+            )
+            way_out = f"castor budget set {scope} raises it"
+            for basis, limit, used, is_over in limits:
+                if limit is not None:
+                    yield LimitFacts(
+                        *(scope.kind.value, scope.name, basis, limit, used),
+                        *(standing.usd_per_hour, way_out, is_over, person, team),
+                    )
+
     def _expected_usd(
         self, standing: BudgetStanding, now_seconds: float
     ) -> tuple[float, float] | None:
@@ -265,9 +286,10 @@ class FactReader:
     def _ended_studies(
         self, jobs: Sequence[JobRecord], alive: Sequence[JobRecord], now_seconds: float
     ) -> tuple[StudyFacts, ...]:
-        """Return the studies that have ended: no driver, no job, and each trial has its result.
+        """Return the studies that have ended or were stopped: they have no driver and no job.
 
-        A driver that has died leaves trials without a result: its study goes on later.
+        A driver that has died leaves jobs, or trials without a result whose jobs were not stopped:
+        its study goes on later.
         """
         self._studies |= {job.spec.study for job in jobs if job.spec.study is not None}
         at_work = {job.spec.study for job in alive}
@@ -283,14 +305,32 @@ class FactReader:
         self, study: str, alive: Sequence[JobRecord], now_seconds: float
     ) -> StudyFacts | None:
         terms, trials = self._store.studies.terms(study), self._store.studies.trials(study)
-        if terms is None or not trials or not all(trial.stands.has_ended for trial in trials):
+        jobs = {job.id: job for job in self._store.jobs.all() if job.spec.study == study}
+        names = {
+            trial.stands.job: jobs[trial.stands.job].spec.name
+            for trial in trials
+            if trial.stands.job in jobs
+        }
+        if terms is None or not names:
             return None
-        owner, ids = self._study_owner(study), [trial.stands.job for trial in trials]
-        spent_usd = self._spending.of_study(study, alive, now_seconds, ids)
+        has_result = {names.get(trial.stands.job) for trial in trials if trial.stands.has_ended}
+        # A trial that was stopped goes on in another job of its name.
+        left_open = set(names.values()) - has_result
+        stopped = [
+            job
+            for job in jobs.values()
+            if job.phase is JobPhase.STOPPED and job.spec.name in left_open
+        ]
+        if left_open and not stopped:
+            return None
+        owner = self._study_owner(study)
+        spent_usd = self._spending.of_study(study, alive, now_seconds, list(names))
+        ends = [job.ended_seconds or 0.0 for job in jobs.values()]
+        last = max(stopped, key=lambda job: job.ended_seconds or 0.0, default=None)
         return StudyFacts(
-            *(study, len(trials), terms.to_begin, terms.best, spent_usd),
-            owner.person,
-            owner.team,
+            *(study, len(set(names.values())), terms.to_begin, terms.best, spent_usd),
+            *(owner.person, owner.team, max(ends, default=0.0), len(left_open)),
+            None if last is None or last.stop_reason is None else last.cause,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from autoscaler.domain.budget import BudgetBasis
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.plan import Decision
 from autoscaler.store.repositories.reports import FailureRecord
@@ -63,11 +64,38 @@ class BudgetFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """A shared limit in all or by the hour, and what its jobs use of it.
+
+    Attributes:
+        scope, name: as in `BudgetFacts`.
+        basis: whether the limit is one in all, in US dollars, or by the hour, in $/h.
+        limit, used: the limit, and the cost so far or the present price of all instances.
+        usd_per_hour: present price of all instances.
+        way_out: what raises the limit.
+        is_used_up: whether jobs wait because nothing is left of it.
+        person, team: owner of the budget.
+    """
+
+    scope: str
+    name: str
+    basis: BudgetBasis
+    limit: Decimal
+    used: Decimal
+    usd_per_hour: Decimal
+    way_out: str
+    is_used_up: bool = False
+    person: str | None = None
+    team: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StudyFacts:
-    """A study whose driver has left, and whose trials have all ended.
+    """A study whose driver has left, and whose trials have all ended or were stopped.
 
     `trials` have begun, and `to_begin` more were wanted; None: no number was. `best` is the best
-    first value; None: no trial has one.
+    first value; None: no trial has one. `left_open` trials have no result; `cause` says why they
+    were stopped, None if on request. The last job ended at `ended_seconds`.
     """
 
     name: str
@@ -77,6 +105,9 @@ class StudyFacts:
     spent_usd: Decimal
     person: str
     team: str | None
+    ended_seconds: float
+    left_open: int = 0
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +136,4 @@ class NoticeFacts:
     strays: frozenset[str] = frozenset()
     overdue: Mapping[str, float] = field(default_factory=dict)
     studies: tuple[StudyFacts, ...] = ()
+    limits: tuple[LimitFacts, ...] = ()

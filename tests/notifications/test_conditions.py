@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from autoscaler.domain.budget import BudgetBasis
 from autoscaler.domain.job import JobPhase, JobRecord, StopReason
 from autoscaler.domain.notice import NoticeKey, NoticeKind
 from autoscaler.domain.objective import Objective
@@ -17,6 +18,7 @@ from autoscaler.notifications.episodes import QUIET_SECONDS, Episodes
 from autoscaler.notifications.facts import (
     BudgetFacts,
     JobFacts,
+    LimitFacts,
     NoticeFacts,
     SilentProvider,
     StudyFacts,
@@ -227,18 +229,29 @@ def test_a_budget_by_month_is_told_once_a_month_with_its_team() -> None:
     ("study", "text"),
     [
         (
-            StudyFacts("sweep", 12, 0, 0.031249, Decimal("4.2"), "ada", "nlp"),
+            StudyFacts("sweep", 12, 0, 0.031249, Decimal("4.2"), "ada", "nlp", NOW),
             "Study sweep ended after 12 trials, best value 0.03125, $4.20 spent.",
         ),
         (
-            StudyFacts("sweep", 1, 3, None, Decimal(0), "ada", "nlp"),
+            StudyFacts("sweep", 1, 3, None, Decimal(0), "ada", "nlp", NOW),
             "Study sweep ended after 1 trial, 3 more not begun, $0 spent.",
+        ),
+        (
+            StudyFacts(
+                "sweep", 9, 3, 0.5, Decimal(5), "ada", "nlp", NOW, 2, "its budget is used up"
+            ),
+            "Study sweep was stopped with 2 trials without a result of 9, 3 more not begun, best "
+            "value 0.5, $5 spent: its budget is used up.",
+        ),
+        (
+            StudyFacts("sweep", 1, 0, None, Decimal(5), "ada", "nlp", NOW, 1),
+            "Study sweep was stopped with 1 trial without a result of 1, $5 spent: on request.",
         ),
     ],
 )
 def test_a_study_that_ended_is_told_with_its_best_value(study: StudyFacts, text: str) -> None:
     (notice,) = events(facts(studies=(study,)))
-    assert notice.key == NoticeKey(NoticeKind.STUDY, "sweep", study.trials)
+    assert notice.key == NoticeKey(NoticeKind.STUDY, "sweep", int(NOW))
     assert (notice.text, notice.person, notice.team) == (text, "ada", "nlp")
     assert not notice.is_trial
     assert notice.figures.get("best") == study.best
@@ -286,3 +299,40 @@ def test_a_condition_that_flickers_is_one_episode_and_a_later_one_is_another() -
     assert not episodes.changes([], NOW + 40 + QUIET_SECONDS).over
     (notice,) = episodes.changes([stalled()], NOW + 50 + QUIET_SECONDS).begun
     assert notice.key.episode == 4
+
+
+TOTAL, BY_HOUR = BudgetBasis.TOTAL, BudgetBasis.HOUR
+
+
+@pytest.mark.parametrize(
+    ("basis", "used", "is_used_up", "told"),
+    [
+        (TOTAL, "8.99", False, None),
+        (
+            *(TOTAL, "9", False),
+            "team nlp in all: The budget of team nlp in all is nearly used up: $9 of $10 spent, "
+            "at $2/h. Then its jobs wait, unless castor budget set team:nlp raises it.",
+        ),
+        (
+            *(TOTAL, "9.7", True),
+            "team nlp in all, used up: The budget of team nlp of $10 in all is used up: its jobs "
+            "wait until castor budget set team:nlp raises it.",
+        ),
+        (BY_HOUR, "8.99", False, None),
+        (
+            *(BY_HOUR, "9.5", False),
+            "team nlp by the hour: Instances of team nlp cost $9.50/h of at most $10/h: jobs get "
+            "more only when others release some, unless castor budget set team:nlp raises it.",
+        ),
+    ],
+)
+def test_limits_in_all_and_by_the_hour_are_told_when_nearly_used(
+    basis: BudgetBasis, used: str, is_used_up: bool, told: str | None
+) -> None:
+    limit = LimitFacts(
+        *("team", "nlp", basis, Decimal(10), Decimal(used), Decimal(2)),
+        *("castor budget set team:nlp raises it", is_used_up, None, "nlp"),
+    )
+    found = list(conditions(facts(limits=(limit,))))
+    assert [f"{each.subject}: {each.text}" for each in found] == ([] if told is None else [told])
+    assert all(each.team == "nlp" and each.hold_seconds == 120.0 for each in found)

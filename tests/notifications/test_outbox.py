@@ -13,7 +13,7 @@ from autoscaler.clock import VirtualClock
 from autoscaler.domain.access import Owner, Person, Role
 from autoscaler.domain.budget import Budget, BudgetPlan, BudgetScope, ScopeKind, month_name
 from autoscaler.domain.errors import Conflict
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import JobPhase, StopReason
 from autoscaler.domain.notice import DeliveryState, NoticeKind
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress
@@ -227,6 +227,33 @@ def test_shared_budgets_of_a_month(tmp_path: Path) -> None:
     assert all("$80 needed for the whole month" in text for text in texts(world))
 
 
+def test_shared_limits_in_all_and_by_the_hour(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    team, fleet = BudgetScope(ScopeKind.TEAM, "nlp"), BudgetScope(ScopeKind.FLEET)
+    told = notifications(world, target())
+    world.set_target(world.submit(person="ada", team="nlp"), 1)
+    world.tick(5)
+    rate = sum(held.costing_usd_per_hour for held in world.store.instances.alive())
+    world.store.budgets.put(Budget(fleet, hourly_usd=Decimal(rate) / Decimal("0.95")))
+    world.store.budgets.put(Budget(team, total_usd=Decimal(100)))
+
+    def subjects() -> list[str]:
+        for _ in range(3):
+            world.clock.advance(90.0)
+            world.tick(1)
+            told.look()
+        return [entry.notice.key.subject for entry in reversed(world.store.notices.latest())]
+
+    assert subjects() == ["fleet by the hour"]
+    (standing,) = (each for each in world.controller.status.budgets if each.budget.scope == team)
+    world.store.budgets.put(Budget(team, total_usd=standing.total_usd))
+    seen = ["fleet by the hour", "team nlp in all, used up"]
+    assert subjects() == subjects() == seen
+    notice = world.store.notices.latest()[0].notice
+    assert (notice.person, notice.team) == (None, "nlp")
+    assert notice.text.endswith("until castor budget set team:nlp raises it.")
+
+
 def test_the_first_hours_of_a_month_tell_nothing_without_a_plan(tmp_path: Path) -> None:
     world = World(tmp_path)
     fleet = Budget(BudgetScope(ScopeKind.FLEET), month_usd=Decimal(1))
@@ -244,47 +271,93 @@ def test_the_first_hours_of_a_month_tell_nothing_without_a_plan(tmp_path: Path) 
     assert texts(world) == []
 
 
-def test_the_end_of_a_study_is_told_once_for_each_run(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    store, now = world.store, world.clock.now
-    told = notifications(world, target())
-    store.owners.claim(OwnedKind.STUDY, "sweep", Owner("ada", "nlp"))
+class ToldStudy:
+    """Study whose driver comes and goes."""
 
-    def run_trial(name: str, best: float, has_ended: bool = True) -> None:
-        """Run a trial to the end of its job, and let its driver leave."""
-        store.leases.take("sweep", "laptop", now(), 600.0)
-        trial = world.submit(name, study="sweep", person="ada", team="nlp")
+    def __init__(self, directory: Path) -> None:
+        self.world = World(directory)
+        self.told = notifications(self.world, target())
+        self.world.store.owners.claim(OwnedKind.STUDY, "sweep", Owner("ada", "nlp"))
+
+    def begin_trial(self, name: str, best: float | None = None) -> str:
+        """Have a driver run a trial; return its job."""
+        store, now_seconds = self.world.store, self.world.clock.now()
+        store.leases.take("sweep", "laptop", now_seconds, 600.0)
+        trial = self.world.submit(name, study="sweep", person="ada", team="nlp")
         store.studies.state("sweep", StudyTerms(to_begin=0, best=best))
-        store.studies.tell("sweep", [(TrialProgress(trial), None)], now())
-        told.look()
-        store.jobs.request_stop(trial, now())
-        world.tick(3)
-        told.look()  # the driver may begin another trial
-        store.studies.tell("sweep", [(TrialProgress(trial, has_ended=has_ended), None)], now())
+        store.studies.tell("sweep", [(TrialProgress(trial), None)], now_seconds)
+        self.told.look()
+        return trial
+
+    def run_trial(self, name: str, best: float) -> None:
+        """Run a trial to its result, and let its driver leave."""
+        trial = self.begin_trial(name, best)
+        self.stop(trial)
+        self.told.look()  # the driver may begin another trial
+        self.finish(trial)
+
+    def stop(self, trial: str, reason: StopReason | None = None, cause: str | None = None) -> None:
+        now_seconds = self.world.clock.now()
+        self.world.store.jobs.set_phase(trial, JobPhase.STOPPING, now_seconds, cause, reason)
+        self.world.tick(3)
+
+    def finish(self, trial: str) -> None:
+        """Store the result of a trial, and let its driver leave."""
+        store, now_seconds = self.world.store, self.world.clock.now()
+        store.studies.tell("sweep", [(TrialProgress(trial, has_ended=True), None)], now_seconds)
         store.leases.leave("sweep", "laptop")
 
-    def studies() -> list[str]:
-        latest = reversed(store.notices.latest())
-        return [each.notice.text for each in latest if each.notice.key.kind is NoticeKind.STUDY]
+    def notices(self) -> list[str]:
+        """Look twice and return the texts of all notices."""
+        self.told.look()
+        self.told.look()
+        latest = list(reversed(self.world.store.notices.latest()))
+        assert {entry.notice.key.kind for entry in latest} <= {NoticeKind.STUDY}
+        return [entry.notice.text for entry in latest]
 
-    run_trial("one", 0.5)
-    assert studies() == []
-    told.look()
-    told.look()
+
+def test_the_end_of_a_study_is_told_once_for_each_run(tmp_path: Path) -> None:
+    study = ToldStudy(tmp_path)
+    study.run_trial("one", 0.5)
     first = "Study sweep ended after 1 trial, best value 0.5, $0 spent."
-    assert studies() == [first]
-    notifications(world, target()).look()  # of another process
-    assert studies() == [first]
-    run_trial("two", 0.25, has_ended=False)  # the driver died, and goes on later
-    told.look()
-    assert studies() == [first]
-    run_trial("two", 0.25)
-    store.studies.tell("sweep", [(TrialProgress("two", has_ended=True), None)], now())
-    told.look()
-    assert studies()[1:] == ["Study sweep ended after 3 trials, best value 0.25, $0 spent."]
-    link = Letterhead("deployment", URL).message(store.notices.latest()[0].notice).link
-    assert link == f"{URL}/studies/sweep"
-    assert {entry.notice.key.kind for entry in store.notices.latest()} == {NoticeKind.STUDY}
+    assert study.notices() == [first]
+    notifications(study.world, target()).look()  # of another process
+    assert study.notices() == [first]
+    study.begin_trial("two")
+    study.world.store.leases.leave("sweep", "laptop")  # the driver died, and goes on later
+    assert study.notices() == [first]
+    study.stop("two")
+    study.finish("two")
+    study.run_trial("three", 0.25)
+    assert study.notices()[1:] == ["Study sweep ended after 3 trials, best value 0.25, $0 spent."]
+    notice = study.world.store.notices.latest()[0].notice
+    assert Letterhead("deployment", URL).message(notice).link == f"{URL}/studies/sweep"
+
+
+def test_a_study_that_is_cut_off_or_stopped_is_told_each_time(tmp_path: Path) -> None:
+    study = ToldStudy(tmp_path)
+    leases = study.world.store.leases
+    first, second = study.begin_trial("one", 0.5), study.begin_trial("two", 0.5)
+    study.finish(first)
+    leases.take("sweep", "laptop", study.world.clock.now(), 600.0)
+    for trial in (first, second):
+        study.stop(trial, StopReason.STUDY_BUDGET, "the budget of study sweep is used up")
+    assert study.notices() == []  # its driver has not left yet
+    leases.leave("sweep", "laptop")
+    told = [
+        "Study sweep was stopped with 1 trial without a result of 2, best value 0.5, $0 spent: "
+        "the budget of study sweep is used up."
+    ]
+    assert study.notices() == told
+    study.stop(study.begin_trial("two", 0.5))
+    leases.leave("sweep", "laptop")
+    told.append(
+        "Study sweep was stopped with 1 trial without a result of 2, best value 0.5, $0 spent: "
+        "on request."
+    )
+    assert study.notices() == told
+    study.run_trial("two", 0.25)
+    assert study.notices()[2:] == ["Study sweep ended after 2 trials, best value 0.25, $0 spent."]
 
 
 def test_deliveries_to_removed_targets_are_given_up(tmp_path: Path) -> None:
