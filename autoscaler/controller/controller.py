@@ -319,7 +319,9 @@ class Controller:
             if self._is_worth_reporting(decision, decision.job in settled)
         )
         if reported:
-            self._store.journal.add(self._tick, now_seconds, snapshot, plan, reported)
+            with self._span("record decisions", tick=self._tick) as span:
+                number = self._store.journal.add(self._tick, now_seconds, snapshot, plan, reported)
+                span.put("plan", number)
         for decision in reported:
             _log.info("%s", decision.reason, extra={"job": decision.job})
         return plan, reported

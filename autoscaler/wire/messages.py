@@ -86,7 +86,8 @@ class DecisionView:
     """Decision for a job, with its reason. `current` and `target` are None for no instances.
 
     `ground` is a `ReasonCode` or the code of a newer version, empty if the policy sets none.
-    `note` names constraints that can't be kept, and is part of `reason`, too.
+    `note` names constraints that can't be kept, and is part of `reason`, too. `plan` is the number
+    of its plan, which the span of a trace has as `castor.plan`; None from an older controller.
     """
 
     at_seconds: float
@@ -98,6 +99,7 @@ class DecisionView:
     figures: Mapping[str, float] = field(default_factory=dict)
     ground: str = ""
     note: str = ""
+    plan: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

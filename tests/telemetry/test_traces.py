@@ -20,6 +20,7 @@ from autoscaler.cli.logging_setup import JsonFormatter
 from autoscaler.controller.assembly import assemble
 from autoscaler.controller.workers import CallKind, ThreadWorkers
 from autoscaler.domain.errors import InsufficientCapacity, SpecError
+from autoscaler.service.jobs.views import decision_view
 from autoscaler.telemetry.meters import MeteredPolicy, MeteredProvider, Meters
 from autoscaler.telemetry.traces import NoTraces, Traces, open_traces, require_traces
 from tests.controller.world import World
@@ -119,6 +120,22 @@ def test_a_call_to_the_cloud_is_part_of_the_tick_that_a_report_woke(
     plans = {parent_of(span) for span in recorded.spans("plan")}
     assert plans <= {id_of(span) for span in recorded.spans("decide")}
     assert {parent_of(span) for span in recorded.spans("observe")} == ticks.keys()
+
+
+def test_a_decision_is_found_from_its_trace_and_back(
+    world: ThreadedWorld, recorded: Recorded
+) -> None:
+    job = world.submit("a")
+    world.set_target(job, 1)
+    while not world.store.journal.decisions(job):
+        world.traced_tick()
+    view = decision_view(world.store.journal.decisions(job)[0])
+    (span,) = (
+        span
+        for span in recorded.spans("record decisions")
+        if span.attributes is not None and span.attributes["castor.plan"] == view.plan
+    )
+    assert parent_of(span) in {id_of(decide) for decide in recorded.spans("decide")}
 
 
 def test_a_refused_call_is_a_span_with_its_error(recorded: Recorded, tmp_path: Path) -> None:

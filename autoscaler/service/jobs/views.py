@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from threading import Lock
@@ -328,7 +328,7 @@ def _transfer_view(sums: CostSums) -> TransferView | None:
 
 def decision_view(entry: JournalEntry) -> DecisionView:
     """Return the view of a decision of the journal."""
-    return decision_at(entry.at_seconds, entry.decision)
+    return replace(decision_at(entry.at_seconds, entry.decision), plan=entry.plan)
 
 
 def decision_at(at_seconds: float, decision: Decision) -> DecisionView:

@@ -34,7 +34,7 @@ class MemoryJournal(Journal):
         snapshot: Snapshot,
         plan: Plan,
         decisions: Sequence[Decision],
-    ) -> None:
+    ) -> int:
         with self._lock:
             self._plan_count += 1
             plan_to_keep = replace(plan, decisions=tuple(decisions))
@@ -45,6 +45,7 @@ class MemoryJournal(Journal):
                 JournalEntry(self._plan_count, tick, now_seconds, decision)
                 for decision in decisions
             )
+            return self._plan_count
 
     def decisions(
         self, job: str | None = None, limit: int = 100, before_plan: int | None = None

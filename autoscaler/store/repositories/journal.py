@@ -32,8 +32,8 @@ class Journal(ABC):
         snapshot: Snapshot,
         plan: Plan,
         decisions: Sequence[Decision],
-    ) -> None:
-        """Store a plan with its snapshot, and the given subset of its decisions."""
+    ) -> int:
+        """Store a plan with its snapshot, and a subset of its decisions; return its number."""
 
     @abstractmethod
     def decisions(

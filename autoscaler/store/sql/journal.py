@@ -47,7 +47,7 @@ class SqlJournal(Journal):
         snapshot: Snapshot,
         plan: Plan,
         decisions: Sequence[Decision],
-    ) -> None:
+    ) -> int:
         epoch = self._database.epoch
         if epoch is None or epoch != self._epoch:  # another process may have pruned pieces
             self._epoch, self._memory = epoch, _Memory()
@@ -67,6 +67,7 @@ class SqlJournal(Journal):
             if rows:
                 session.execute(insert(DecisionRow), rows)
             after_commit(session, partial(memory.keep, cut, now_seconds))
+            return row.id
 
     def decisions(
         self, job: str | None = None, limit: int = 100, before_plan: int | None = None
