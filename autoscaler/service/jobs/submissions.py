@@ -188,6 +188,7 @@ class Submissions:
         person, owner = requester.person, job.spec.owner
         spec = resumed_spec(job, resumption, spent_usd)
         requested = self.capped(replace(spec, person=owner.person, team=owner.team))
+        require_valid_job(requested)
         self._check(requested)
         spec = with_program(self._store, requested, owner, requester)
         self._require_own(spec, requester, job.spec)
@@ -233,12 +234,11 @@ class Submissions:
             ) from None
 
     def _check(self, spec: JobSpec) -> None:
-        """Check that a job can run here.
+        """Check that a valid job can run here.
 
         Raises:
             SpecError, Conflict, NotFound, Unavailable: as `submit`.
         """
-        require_valid_job(spec)
         if spec.bundle is not None:
             self._bundles.path(spec.bundle)
         self._assignments.check(spec)

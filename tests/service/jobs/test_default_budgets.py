@@ -11,8 +11,10 @@ import pytest
 
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.job import JobSpec
+from autoscaler.domain.job_rules import require_valid_job
 from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.terms import StudyTerms
+from autoscaler.service.jobs import submissions
 from autoscaler.spec.objective_text import parse_objective
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import Change
@@ -79,3 +81,18 @@ def test_a_study_that_names_no_budget_has_the_default_one(api: Api) -> None:
 def test_a_trial_of_a_study_without_terms_has_the_default_of_jobs(api: Api) -> None:
     trial = replace(JOB, study="sweep")
     assert api.client.submit(trial).objective.most_usd == JOB_USD
+
+
+def test_a_job_is_validated_once_where_it_is_received(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller has validated the job file before."""
+    seen: list[str] = []
+
+    def validate(spec: JobSpec) -> None:
+        seen.append(spec.name)
+        require_valid_job(spec)
+
+    monkeypatch.setattr(submissions, "require_valid_job", validate)
+    api.client.submit(JOB)
+    assert seen == [JOB.name]
