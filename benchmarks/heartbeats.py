@@ -37,12 +37,12 @@ import ticks
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from autoscaler import main as controller_process
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.report import StepObservation, TrainingReport
 from autoscaler.domain.snapshot import Snapshot
 from autoscaler.main import ServeSettings, serve
+from autoscaler.main import deployment as controller_process
 from autoscaler.policies.marginal.policy import MarginalPolicy
 from autoscaler.service.access.authentication import Authentication, load_key
 from autoscaler.store.opening import open_store
@@ -186,7 +186,7 @@ def serve_store(directory: Path, port: int, plans: bool) -> None:
     cloud.kept = json.loads((directory / "kept.json").read_text())
     controller_process.open_providers = lambda *_: {"file": cloud}
     controller_process.LighthouseHost = Lighthouses  # type: ignore[assignment, misc]
-    controller_process._planner = lambda name: world.PlannedTargets()
+    controller_process.planning_policy = lambda name: world.PlannedTargets()
     if plans:
         threading.Thread(target=plan_always, daemon=True).start()
     serve(ServeSettings(directory, port=port))

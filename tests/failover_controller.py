@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaler import main
 from autoscaler.clock import SystemClock
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import CloudInstance, LaunchRequest
+from autoscaler.main import ServeSettings, deployment, serve
 from autoscaler.store.sql.file_lock import process_name
 from tests.controller.cloud import FileCloud
 from tests.controller.world import RecordedLighthouses
@@ -49,10 +49,10 @@ def run(options: Options) -> None:
     """Serve until another controller leads, or a signal ends this process."""
     os.environ["PGAPPNAME"] = process_name()  # the tests see in the database who writes
     cloud = CountedCloud(Path(options.cloud), Path(options.calls))
-    main.open_providers = lambda *_: {"file": cloud}  # type: ignore[assignment,return-value]
-    main.open_storage = lambda *_: None  # type: ignore[assignment]
-    main.LighthouseHost = lambda *_: RecordedLighthouses()  # type: ignore[assignment,misc]
-    settings = main.ServeSettings(
+    deployment.open_providers = lambda *_: {"file": cloud}  # type: ignore[assignment,return-value]
+    deployment.open_storage = lambda *_: None  # type: ignore[assignment]
+    deployment.LighthouseHost = lambda *_: RecordedLighthouses()  # type: ignore[assignment,misc]
+    settings = ServeSettings(
         state=Path(options.state),
         store_url=options.store_url,
         port=options.port,
@@ -61,7 +61,7 @@ def run(options: Options) -> None:
         store_lease_seconds=options.lease_seconds,
         controller=ControllerSettings(orphan_seconds=10.0, replan_seconds=2.0),
     )
-    main.serve(settings)
+    serve(settings)
 
 
 if __name__ == "__main__":

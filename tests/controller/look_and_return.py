@@ -10,11 +10,11 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-from autoscaler import main
 from autoscaler.controller.act import standby
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.plan import Action, Decision, Plan
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
+from autoscaler.main import ServeSettings, deployment, serving
 from providers.local.settings import LocalSettings, default_catalogue
 
 HOME, AWAY = "local-home", "local-away"
@@ -58,8 +58,8 @@ def serve(state: Path) -> None:
         replace(small, id=AWAY, instance_type=AWAY, device_kind=AWAY_KIND),
     )
     standby.STANDBY_SECONDS = 120.0  # type: ignore[misc]
-    main._planner = lambda name: LookAndReturn()
-    main.serve(main.ServeSettings(state=state, port=0, local=LocalSettings(catalogue=catalogue)))
+    deployment.planning_policy = lambda name: LookAndReturn()
+    serving.serve(ServeSettings(state=state, port=0, local=LocalSettings(catalogue=catalogue)))
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from random import Random
 from typing import Any, Final
 from unittest import mock
 
-from autoscaler import main
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.job import InstanceBounds, JobSpec, ParallelismSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.main import Deployment, ServeSettings
+from autoscaler.main import deployment as composition
 from autoscaler.policies.registry import create_policy
 from autoscaler.store.memory.store import memory_store
 from autoscaler.store.opening import open_store
@@ -215,10 +215,10 @@ class World:
             "create_app": lambda dependencies, release: dependencies,
             "load_key": lambda path: _KEY,
             "version": lambda name: "dst",
-            "_planner": lambda name: self._policy(),
+            "planning_policy": lambda name: self._policy(),
         }
         with ExitStack() as stack:
-            stack.enter_context(mock.patch.multiple(main, **replaced))
+            stack.enter_context(mock.patch.multiple(composition, **replaced))
             stack.enter_context(
                 mock.patch("threading.Lock", lambda: CooperativeLock(self.scheduler))
             )

@@ -11,11 +11,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from autoscaler import main
 from autoscaler.cli.serve.settings import serve_settings
 from autoscaler.clock import SystemClock
 from autoscaler.domain.access import Role
-from autoscaler.main import Deployment, ServeSettings
+from autoscaler.main import Deployment, ServeSettings, serving
 from autoscaler.wire.access_messages import TokenRequest
 from tests.telemetry.conftest import values_of
 
@@ -46,7 +45,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 def answer(deployment: Deployment, path: str, token: str | None) -> httpx.Response:
     """Return the answer of all layers of the server to a GET."""
     lead = cast(Any, SimpleNamespace(leads=True, leader_address=lambda: None))
-    app = main._server(deployment._settings, deployment, lead).config.app
+    app = serving._server(deployment._settings, deployment, lead).config.app
 
     async def ask() -> httpx.Response:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}

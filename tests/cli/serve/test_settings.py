@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from autoscaler import main
 from autoscaler.cli.demo.scenario import DemoOptions, examples_directory, run_demo
 from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.http_server import bound_socket
-from autoscaler.main import Deployment, ServeSettings, serve
+from autoscaler.main import Deployment, ServeSettings, serve, serving
 
 
 @pytest.mark.parametrize("policy", ["fifo", "nobody"])
@@ -77,7 +76,7 @@ def test_a_signal_during_the_start_ends_the_controller(
 
     received: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
-    monkeypatch.setattr(main, "Deployment", start)
+    monkeypatch.setattr(serving, "Deployment", start)
     try:
         serve(ServeSettings(tmp_path / "state", port=0))
     finally:
