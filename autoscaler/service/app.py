@@ -29,6 +29,7 @@ from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
+from autoscaler.service.jobs.bills import CloudBills
 from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
@@ -151,7 +152,8 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     histories = Histories(dependencies.store, dependencies.clock)
     app.include_router(outlooks_router(dependencies.outlooks, histories, dependencies.store))
     app.include_router(results_router(dependencies.results))
-    costs = costs_router(dependencies.views, dependencies.receipts, dependencies.clock)
+    bills = CloudBills(dependencies.store, dependencies.clock)
+    costs = costs_router(dependencies.views, dependencies.receipts, bills, dependencies.clock)
     app.include_router(costs)
     app.include_router(_fleet(dependencies))
     app.include_router(_bundles(dependencies))

@@ -32,7 +32,12 @@ from autoscaler.wire.access_messages import (
 )
 from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
 from autoscaler.wire.codec import decode, decode_printable, encode, in_parts
-from autoscaler.wire.cost_messages import CounterfactualView, ReceiptView
+from autoscaler.wire.cost_messages import (
+    BillComparison,
+    BillComparisonView,
+    CounterfactualView,
+    ReceiptView,
+)
 from autoscaler.wire.http import Http, Page
 from autoscaler.wire.messages import (
     Change,
@@ -439,6 +444,23 @@ class Client:
         """Return spending per day and offer from `first` to `last` (UTC days, inclusive)."""
         query = f"first={first.isoformat()}&last={last.isoformat()}"
         return self._http.get_printable(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
+
+    def bills(self) -> tuple[BillComparisonView, ...]:
+        """Return the last comparison of the ledger with the bill of each cloud."""
+        return self._http.get_printable(tuple[BillComparisonView, ...], "/v1/costs/bills")
+
+    def keep_bill(self, provider: str, comparison: BillComparison) -> BillComparisonView:
+        """Keep a comparison of the ledger with a cloud's bill for all to see.
+
+        Raises:
+            Forbidden: the requester is no operator.
+            SpecError: a value is invalid.
+        """
+        body, path = (
+            encode(BillComparison, comparison),
+            f"/v1/costs/bills/{quote(provider, safe='')}",
+        )
+        return decode_printable(BillComparisonView, self._http.call("PUT", path, body))
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document of the controller."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.time_use import CostCategory
+from autoscaler.wire.messages import FROM_PEOPLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,56 @@ class CounterfactualView:
     moments: int
     lost: int
     alternatives: tuple[AlternativeView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BilledDay:
+    """Costs of one day (UTC) by the ledger and by a cloud's bill, in US dollars.
+
+    Attributes:
+        day: the day.
+        ledger_usd: instances by the ledger, without extras and transfers.
+        billed_usd: the same instances by the bill.
+        beside_usd: costs that the ledger does not track, such as networks, by the bill.
+        is_settled: whether the day ended so long ago that the bill should have all of it.
+        is_estimated: whether the cloud may still change its figures.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
+
+    day: date
+    ledger_usd: Decimal
+    billed_usd: Decimal
+    beside_usd: Decimal = Decimal(0)
+    is_settled: bool = True
+    is_estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BillComparison:
+    """Comparison of the ledger with a cloud's bill, day by day, as a person made it.
+
+    `cloud` is the name of the company that bills.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = FROM_PEOPLE
+
+    cloud: str
+    deployment: str
+    days: tuple[BilledDay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BillComparisonView:
+    """Last comparison with the bill of one cloud, the person who made it, and its time.
+
+    `provider` is the name of the cloud's provider.
+    """
+
+    provider: str
+    comparison: BillComparison
+    person: str
+    at_seconds: float
 
 
 def receipt_fields(receipt: ReceiptView, prefix: str = "castor/") -> dict[str, float]:

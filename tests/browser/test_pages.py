@@ -115,6 +115,27 @@ def test_the_page_to_sign_in_is_accessible(
         picture(visitor, f"sign-in-{scheme}")
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (PHONE, "light")])
+def test_refusals_and_other_bills_are_accessible_and_fit(
+    usual: Api, chromium: Browser, width: int, scheme: str
+) -> None:
+    kind = "phone" if width == PHONE else scheme
+    with visiting(chromium, usual, width, scheme) as visitor:
+        page = visitor.page
+        visitor.open("/jobs/chargpt/counterfactual")
+        expect(page.locator("table")).to_contain_text("Castor's own rule (marginal)")
+        assert not page.evaluate(TOO_WIDE)
+        assert_accessible(visitor)
+        picture(visitor, f"other-bills-{kind}")
+        visitor.open("/costs")
+        expect(page.get_by_role("link", name="all rules for chargpt")).to_be_visible()
+        assert visitor.complaints == []
+        visitor.open("/jobs/none")
+        expect(page.get_by_role("navigation")).to_contain_text("Costs")
+        assert_accessible(visitor)
+        picture(visitor, f"unknown-job-{kind}")
+
+
 def test_the_first_page_answers_three_questions(usual: Api, chromium: Browser) -> None:
     with visiting(chromium, usual) as visitor:
         settle(visitor, "/")

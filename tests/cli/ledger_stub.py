@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from autoscaler.domain.spending import DailyCost
+from autoscaler.wire.cost_messages import BillComparison
 
 
 class LedgerStub:
@@ -16,11 +17,15 @@ class LedgerStub:
 
     def __init__(self, offer: str, day: date) -> None:
         self.costs: list[DailyCost] = []
+        self.kept: dict[str, BillComparison] = {}
         self._offer = offer
         self._day = day
 
     def daily_costs(self, first: date, last: date) -> Sequence[DailyCost]:
         return [cost for cost in self.costs if first <= cost.day <= last]
+
+    def keep_bill(self, provider: str, comparison: BillComparison) -> None:
+        self.kept[provider] = comparison
 
     def spend(
         self,

@@ -19,6 +19,7 @@ from autoscaler.wire.access_messages import (
 )
 from autoscaler.wire.bodies import read_body
 from autoscaler.wire.budget_messages import BudgetRequest
+from autoscaler.wire.cost_messages import BillComparison
 from autoscaler.wire.messages import Change, JoinRequest, Resumption, Submission
 from autoscaler.wire.outlook_messages import Hypothesis
 from autoscaler.wire.study_messages import (
@@ -56,6 +57,7 @@ KINDS: dict[str, Any] = {
     "PATCH /v1/people/{name}": PersonChange,
     "POST /v1/people/{name}/tokens": TokenRequest,
     "PUT /v1/budgets/{scope}": BudgetRequest,
+    "PUT /v1/costs/bills/{provider}": BillComparison,
     "POST /v1/logins": LoginRequest,
     "POST /v1/logins/token": LoginTokenRequest,
     "POST /v1/node/join": JoinRequest,

@@ -135,6 +135,11 @@ BODIES |= {
         "hourly_usd": "20",
         "zone": "Europe/Berlin",
     },
+    "PUT /v1/costs/bills/{provider}": {
+        "cloud": "AWS",
+        "deployment": "prod",
+        "days": [{"day": "2026-11-01", "ledger_usd": "10", "billed_usd": "10.2"}],
+    },
     "POST /v1/logins": {"host": "laptop"},
     "POST /v1/logins/token": {"device_code": "x"},
 }

@@ -46,6 +46,16 @@ Payer = Annotated[
 ]
 
 
+Keep = Annotated[
+    bool,
+    Option(
+        "--keep",
+        help="Also keep the comparison on the controller, whose page of costs shows it. This "
+        "needs the role operator.",
+    ),
+]
+
+
 def reconcile(
     deployment: Deployment,
     first: First = None,
@@ -53,6 +63,7 @@ def reconcile(
     cloud: Cloud = None,
     table: Table = None,
     payer: Payer = None,
+    keep: Keep = False,
     as_json: Json = False,
 ) -> None:
     """Compare the ledger with the bill of AWS, Google Cloud or another provider.
@@ -73,7 +84,10 @@ def reconcile(
     period = run.parse_period(first, last, clock.now())
     if payer is not None and table is None:
         raise SpecError("is for Google Cloud only: name the export with --table", "--project")
-    provider = plugin_of(cloud or ("aws" if table is None else "gcp"), "--cloud")
-    account = provider.open_account(BillSource(table, payer), clock)
-    report = run.reconcile_with(account, connect(), deployment, period, clock.now())
+    name = cloud or ("aws" if table is None else "gcp")
+    account = plugin_of(name, "--cloud").open_account(BillSource(table, payer), clock)
+    client = connect()
+    report = run.reconcile_with(account, client, deployment, period, clock.now())
     run.print_report(report, as_json)
+    if keep:
+        run.keep_report(report, client, name)

@@ -25,6 +25,7 @@ from autoscaler.ledger.reconciliation import (
     reconcile,
 )
 from autoscaler.wire.client import Client
+from autoscaler.wire.cost_messages import BillComparison, BilledDay
 from providers.bill import Account, BillWords
 
 _DEFAULT_DAYS: Final = 14
@@ -111,6 +112,27 @@ def reconcile_with(
     ledger = [cost for cost in daily_costs if account.has(cost.offer)]
     reconciliation = reconcile(ledger, billed, now_seconds)
     return ReconciliationReport(deployment, reconciliation, bill.asked_usd, account.words)
+
+
+def keep_report(report: ReconciliationReport, client: Client, provider: str) -> None:
+    """Keep a comparison on the controller, if it has any day.
+
+    Raises:
+        Forbidden: the requester is no operator.
+    """
+    days = tuple(
+        BilledDay(
+            day.day,
+            day.instances.ledger_usd,
+            day.instances.account_usd,
+            day.beside_usd,
+            day.is_settled,
+            day.is_estimated,
+        )
+        for day in report.reconciliation.days
+    )
+    if days:
+        client.keep_bill(provider, BillComparison(report.words.cloud, report.deployment, days))
 
 
 def print_report(report: ReconciliationReport, as_json: bool) -> None:

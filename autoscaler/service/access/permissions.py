@@ -68,6 +68,7 @@ class AccessAction(StrEnum):
     TEST_NOTIFICATIONS = "test notifications"
     SET_BUDGET = "set budget"
     REMOVE_BUDGET = "remove budget"
+    KEEP_BILL = "keep bill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ RULES: Final[dict[AccessAction, Rule]] = {
     AccessAction.TEST_NOTIFICATIONS: Rule(Role.OPERATOR),
     AccessAction.SET_BUDGET: Rule(Role.ADMIN),
     AccessAction.REMOVE_BUDGET: Rule(Role.ADMIN),
+    AccessAction.KEEP_BILL: Rule(Role.OPERATOR),
 }
 
 

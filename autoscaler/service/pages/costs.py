@@ -18,8 +18,10 @@ from autoscaler.clock import Clock
 from autoscaler.domain.access import NO_TEAM
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.job_names import meant_job
+from autoscaler.ledger.reconciliation import TOLERATED_SHARE, Comparison
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.bills import CloudBills
 from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
@@ -27,7 +29,11 @@ from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
-from autoscaler.wire.cost_messages import AlternativeView, CounterfactualView
+from autoscaler.wire.cost_messages import (
+    AlternativeView,
+    BillComparisonView,
+    CounterfactualView,
+)
 from autoscaler.wire.messages import CostView
 
 _DAYS: Final = 30
@@ -36,7 +42,7 @@ _REPLAYED_ROWS: Final = 10
 _FRESH_SECONDS: Final = 5.0
 # A replay of a run that goes on says little more a few minutes later.
 _REPLAY_FRESH_SECONDS: Final = 600.0
-_LONGEST_WAIT_SECONDS: Final = 0.5
+_LONGEST_WAIT_SECONDS: Final = 0.2
 _REFRESH_SECONDS: Final = 3
 _OWN_RULE: Final = "marginal"
 _BEST_POOL: Final = "best fixed pool, no later"
@@ -77,6 +83,39 @@ class ReplayedBill:
 
 
 @dataclass(frozen=True, slots=True)
+class BillTable:
+    """Comparison of the ledger with a cloud's bill, with the sums of its settled days."""
+
+    view: BillComparisonView
+
+    @property
+    def settled(self) -> Comparison:
+        """Sums of instances over the settled days."""
+        days = [day for day in self.view.comparison.days if day.is_settled]
+        ledger_usd = sum((day.ledger_usd for day in days), Decimal(0))
+        return Comparison.of(ledger_usd, sum((day.billed_usd for day in days), Decimal(0)))
+
+    @property
+    def beside_usd(self) -> Decimal:
+        """Sum of what the ledger does not track, over the settled days."""
+        days = self.view.comparison.days
+        return sum((day.beside_usd for day in days if day.is_settled), Decimal(0))
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether any day is settled."""
+        return any(day.is_settled for day in self.view.comparison.days)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the sums differ by no more than is tolerated."""
+        share = self.settled.share
+        return not self.settled.difference_usd or (
+            share is not None and abs(share) <= TOLERATED_SHARE
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CostSources:
     """Components that the pages of costs read."""
 
@@ -84,6 +123,7 @@ class CostSources:
     views: Views
     receipts: Receipts
     budgets: SharedBudgets
+    bills: CloudBills
     clock: Clock
 
 
@@ -107,7 +147,12 @@ class CostPages:
         sources = self._sources
         view = self._sums.get(sources.views.controller(), _LONGEST_WAIT_SECONDS)
         budgets = sources.budgets.views()
-        common: dict[str, Any] = {"view": view, "budgets": budgets, "rows": _ROWS}
+        common: dict[str, Any] = {
+            "view": view,
+            "budgets": budgets,
+            "rows": _ROWS,
+            "bills": [BillTable(known) for known in sources.bills.views()],
+        }
         if view is None:
             return common
         today = datetime.fromtimestamp(sources.clock.now(), UTC).date()

@@ -13,6 +13,7 @@ from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.logins import Logins
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles
+from autoscaler.service.jobs.bills import CloudBills
 from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
@@ -90,7 +91,9 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         *(store, views, parts.outlooks, histories),
         *(parts.logs, parts.results, parts.receipts, clock),
     )
-    costs = CostSources(store, views, parts.receipts, parts.budgets, clock)
+    costs = CostSources(
+        store, views, parts.receipts, parts.budgets, CloudBills(store, clock), clock
+    )
     uploads = JobUploads(store, parts.bundles, parts.submissions, clock)
     return (
         sign_in_router(pages, parts.sessions, parts.logins),

@@ -1,4 +1,4 @@
-"""Routes for costs, receipts of jobs, and the export of charges."""
+"""Routes for costs, receipts of jobs, clouds' bills, and the export of charges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from autoscaler.clock import Clock
 from autoscaler.domain.spending import DailyCost
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.jobs.bills import CloudBills
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
-from autoscaler.service.routes.bodies import JsonResponse, json_response
+from autoscaler.service.routes.bodies import Body, JsonResponse, json_response
 from autoscaler.service.routes.permits import Permit
-from autoscaler.wire.cost_messages import CounterfactualView, ReceiptView
+from autoscaler.wire.cost_messages import (
+    BillComparison,
+    BillComparisonView,
+    CounterfactualView,
+    ReceiptView,
+)
 from autoscaler.wire.messages import CostView
 
 
@@ -25,7 +31,7 @@ class CsvResponse(StreamingResponse):
     media_type = "text/csv"
 
 
-def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
+def costs_router(views: Views, receipts: Receipts, bills: CloudBills, clock: Clock) -> APIRouter:
     """Return the routes for costs."""
     router = APIRouter(prefix="/v1")
 
@@ -55,6 +61,23 @@ def costs_router(views: Views, receipts: Receipts, clock: Clock) -> APIRouter:
         """Return what a job cost, and what other rules would have paid, as simulated."""
         job = receipts.meant(name, requester.identity)
         return json_response(CounterfactualView, receipts.counterfactual(job, clock.now()))
+
+    @router.get("/costs/bills", dependencies=[Depends(Permit(AccessAction.READ))])
+    def compared_bills() -> JsonResponse[tuple[BillComparisonView, ...]]:
+        """List the last comparison of the ledger with the bill of each cloud, by provider."""
+        return json_response(tuple[BillComparisonView, ...], bills.views())
+
+    @router.put("/costs/bills/{provider}")
+    def keep_bill(
+        provider: str,
+        requester: Requester = Depends(Permit(AccessAction.KEEP_BILL)),
+        comparison: BillComparison = Depends(Body(BillComparison)),
+    ) -> JsonResponse[BillComparisonView]:
+        """Keep a comparison of the ledger with a cloud's bill, in place of the earlier one."""
+        view = bills.keep(provider, comparison, requester.identity.person)
+        first, last = comparison.days[0].day, comparison.days[-1].day
+        requester.record(provider, after=f"{comparison.cloud}, {first} to {last}")
+        return json_response(BillComparisonView, view)
 
     @router.get("/costs/focus", dependencies=[Depends(Permit(AccessAction.READ))])
     def focus(first: date, last: date) -> CsvResponse:

@@ -20,6 +20,7 @@ from autoscaler.cli.app import app
 from autoscaler.cli.reconcile import run
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import PermissionDenied, ProviderError, SpecError, Unavailable
+from autoscaler.wire.cost_messages import BilledDay
 from providers.bill import BillSource
 from providers.registry import plugin_of
 from tests.cli.ledger_stub import LedgerStub
@@ -94,6 +95,22 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     assert "Extras are volumes and addresses;" in said
     assert "The query to Cost Explorer cost $0.0200" in said
     assert "Google" not in said and "BigQuery" not in said
+
+
+def test_a_comparison_is_kept_on_the_controller_only_if_asked_for(
+    account: Account, ledger: LedgerStub
+) -> None:
+    reconcile(*DAYS, "--keep")
+    assert ledger.kept == {}, "there is no day"
+    ledger.spend("10")
+    bill(account, "10.20")
+    bill(account, "1.08", "NatGateway-Hours")
+    printed()
+    assert ledger.kept == {}
+    assert "Instances agree" in printed("--keep")
+    usd = (Decimal("10"), Decimal("10.20"), Decimal("1.08"))
+    kept = ledger.kept["aws"]
+    assert (kept.deployment, kept.days) == ("prod", (BilledDay(FIRST, *usd),))
 
 
 def test_a_leak_is_told_with_what_to_look_for(account: Account, ledger: LedgerStub) -> None:

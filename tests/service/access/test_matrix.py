@@ -72,6 +72,8 @@ ALLOWED: Final[dict[str, frozenset[str]]] = {
     "GET /v1/offers": EVERYONE,
     "GET /v1/costs": EVERYONE,
     "GET /v1/costs/days": EVERYONE,
+    "GET /v1/costs/bills": EVERYONE,
+    "PUT /v1/costs/bills/{provider}": OPERATORS,
     "POST /v1/freeze": OPERATORS,
     "POST /v1/unfreeze": OPERATORS,
     "POST /v1/drain": OPERATORS,

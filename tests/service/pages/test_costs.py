@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from threading import Event
+from typing import Any
 
 import pytest
 
+from autoscaler.domain.errors import SpecError
 from autoscaler.service.jobs.views import Views
+from autoscaler.wire.cost_messages import BillComparison, BilledDay
 from autoscaler.wire.messages import CostView
 from tests.service.agents import SPEC, joined, node_report, training_report
 from tests.service.conftest import Api
@@ -65,3 +71,58 @@ def test_other_rules_bills_are_worked_out_when_asked_for(api: Api) -> None:
         assert words in text, words
     assert 'class="predicted">about $' in reply.text
     assert "all rules" in visitor.text("/costs") and SPEC.name in text
+
+
+DAY = BilledDay(date(2026, 11, 1), Decimal("10"), Decimal("10.20"), Decimal("1.08"))
+
+
+def test_a_kept_comparison_with_a_bill_is_shown_and_is_in_the_audit_log(api: Api) -> None:
+    visitor = PageVisitor(api)
+    assert "The ledger and the bill" not in visitor.text("/costs"), "only with data"
+    open_day = BilledDay(date(2026, 11, 2), Decimal(5), Decimal(1), is_settled=False)
+    comparison = BillComparison("AWS", "prod", (DAY, open_day))
+    kept = api.client.keep_bill("aws", comparison)
+    assert (kept.person, kept.comparison) == ("owner", comparison)
+    assert api.client.bills() == (kept,)
+    text = visitor.text("/costs")
+    for words in (
+        *(
+            "The ledger and the bill of AWS",
+            "owner compared them",
+            "agree on instances within 3 %",
+        ),
+        *(
+            "2026-11-01 $10.00 $10.20 $0.20 $1.08 settled",
+            "Settled days $10.00 $10.20 $0.20 $1.08",
+        ),
+        "2026-11-02 $5.00 $1.00 -$4.00 $0.00 open, in no sum",
+    ):
+        assert words in text, words
+    leak = replace(DAY, billed_usd=Decimal("34.14"))
+    api.client.keep_bill("aws", BillComparison("AWS", "prod", (leak,)))
+    assert "They differ by $24.14 (241 % of the ledger)" in visitor.text("/costs")
+    api.client.keep_bill("gcp", BillComparison("Google", "prod", (open_day,)))
+    assert [view.provider for view in api.client.bills()] == ["aws", "gcp"]
+    assert "No day is settled yet" in visitor.text("/costs")
+    latest = api.client.audit()[0]
+    assert (latest.action, latest.subject) == ("keep bill", "gcp")
+
+
+@pytest.mark.parametrize(
+    ("provider", "change", "words"),
+    [
+        ("AWS!", {}, "provider"),
+        ("aws", {"cloud": ""}, "cloud"),
+        ("aws", {"deployment": "a\nb"}, "deployment"),
+        ("aws", {"days": ()}, "days"),
+        ("aws", {"days": (DAY, DAY)}, "each once"),
+        ("aws", {"days": (replace(DAY, billed_usd=Decimal("1e30")),)}, "days.billed_usd"),
+    ],
+)
+def test_a_comparison_that_can_not_be_used_names_the_field(
+    api: Api, provider: str, change: dict[str, Any], words: str
+) -> None:
+    comparison = replace(BillComparison("AWS", "prod", (DAY,)), **change)
+    with pytest.raises(SpecError, match=words):
+        api.client.keep_bill(provider, comparison)
+    assert api.client.bills() == ()
