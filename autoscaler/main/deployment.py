@@ -297,6 +297,7 @@ class Deployment:
             changes=self._changes,
             notifications=self.notifications,
             clock=self._clock,
+            optuna_dashboard=settings.optuna_dashboard,
         )
         return create_app(dependencies, release)
 

@@ -48,6 +48,7 @@ class ServeSettings:
         metrics_jobs: most jobs with series of their own in `/metrics`.
         notify: the targets of notices to people.
         traces: the URL of the receiver of traces; None for the one in OpenTelemetry's variables.
+        optuna_dashboard: the URL of an optuna-dashboard that pages of studies link to.
     """
 
     state: Path
@@ -76,6 +77,7 @@ class ServeSettings:
     metrics_jobs: int = 1_000
     notify: tuple[Target, ...] = ()
     traces: str | None = None
+    optuna_dashboard: str | None = None
 
     @property
     def hosts(self) -> tuple[str, ...]:

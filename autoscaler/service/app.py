@@ -109,6 +109,7 @@ class ServiceDependencies:
     """Components that the routes of the API use.
 
     `metrics` returns the text of all metrics and its type, for an Accept header.
+    `optuna_dashboard` is the URL that pages of studies link to.
     """
 
     store: Store
@@ -133,6 +134,7 @@ class ServiceDependencies:
     changes: Changes
     notifications: Notifications
     clock: Clock
+    optuna_dashboard: str | None = None
 
 
 def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:

@@ -123,7 +123,7 @@ def test_refusals_and_other_bills_are_accessible_and_fit(
     with visiting(chromium, usual, width, scheme) as visitor:
         page = visitor.page
         visitor.open("/jobs/chargpt/counterfactual")
-        expect(page.locator("table")).to_contain_text("Castor's own rule (marginal)")
+        expect(page.locator("table")).to_contain_text("Castor's own rule")
         assert not page.evaluate(TOO_WIDE)
         assert_accessible(visitor)
         picture(visitor, f"other-bills-{kind}")

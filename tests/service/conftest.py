@@ -51,6 +51,8 @@ from tests.controller.world import World
 from tests.service.identity import SETTINGS, ScriptedProvider
 
 TOKEN = "the owner's token"
+# URL that pages of studies link to, in applications that are made from now on.
+OPTUNA_DASHBOARD: str | None = None
 
 
 @dataclass
@@ -160,6 +162,7 @@ def application() -> FastAPI:
     rooms: dict[str, Any] = {
         room.name: _Present(room.name) for room in fields(ServiceDependencies)
     }
+    rooms["optuna_dashboard"] = OPTUNA_DASHBOARD
     return create_app(ServiceDependencies(**rooms), "0")
 
 

@@ -203,6 +203,13 @@ TracesUrl = Annotated[
         "Default: OTEL_EXPORTER_OTLP_ENDPOINT, or none."
     ),
 ]
+OptunaDashboard = Annotated[
+    str | None,
+    Option(
+        metavar="URL",
+        help="URL of an optuna-dashboard on the studies' storage, which their pages link to.",
+    ),
+]
 HowLogged = Annotated[
     LogFormat, Option(help="Form of the log's lines: text, or json with one object a line.")
 ]
@@ -249,6 +256,7 @@ def serve(
     metrics_jobs: MetricsJobs = 1_000,
     notify: Notify = None,
     traces: TracesUrl = None,
+    optuna_dashboard: OptunaDashboard = None,
     log_format: HowLogged = LogFormat.TEXT,
     parent: Parent = None,
 ) -> None:
@@ -259,7 +267,12 @@ def serve(
     from autoscaler.cli.logging_setup import log_to_stderr
     from autoscaler.cli.serve.encryption import Encryption
     from autoscaler.cli.serve.identity_provider import IdentityProvider
-    from autoscaler.cli.serve.settings import serve_settings, targets_in, warn_without_torch
+    from autoscaler.cli.serve.settings import (
+        dashboard_url,
+        serve_settings,
+        targets_in,
+        warn_without_torch,
+    )
     from autoscaler.main import serve as run
     from autoscaler.wire.connection import state_directory
 
@@ -304,6 +317,7 @@ def serve(
             oidc_hours,
         ),
         notify=targets_in(notify),
+        optuna_dashboard=dashboard_url(optuna_dashboard),
     )
     warn_without_torch(settings)
     run(settings)

@@ -19,6 +19,7 @@ from autoscaler.cli.serve.identity_provider import IdentityProvider
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_variable
+from autoscaler.domain.text import has_controls
 from autoscaler.main import ServeSettings
 from autoscaler.notifications.targets import Target, load_targets
 from autoscaler.service.instances.assignments import TrainingTimes
@@ -173,6 +174,22 @@ def _public_url(text: str) -> str:
         if is_web and parts.hostname and not has_rest and (parts.port or 1) > 0:
             return parts.geturl()
     raise SpecError(f"{text!r} must be like https://castor.example.org:8470", "--public-url")
+
+
+def dashboard_url(text: str | None) -> str | None:
+    """Return the URL of option --optuna-dashboard; None without one.
+
+    Raises:
+        SpecError: it is no URL of HTTP or HTTPS, or has a user.
+    """
+    if text is None:
+        return None
+    with suppress(ValueError):  # the port is no number
+        parts = urlsplit(text)
+        is_web = parts.scheme in ("http", "https") and not has_controls(text)
+        if is_web and parts.hostname and not parts.username and (parts.port or 1) > 0:
+            return parts.geturl()
+    raise SpecError(f"{text!r} must be like http://studies.example.org:8080", "--optuna-dashboard")
 
 
 def _secret_variables(text: str) -> tuple[str, ...]:

@@ -44,6 +44,14 @@ _FRESH_SECONDS: Final = 5.0
 _REPLAY_FRESH_SECONDS: Final = 600.0
 _LONGEST_WAIT_SECONDS: Final = 0.2
 _REFRESH_SECONDS: Final = 3
+_TITLES: Final = {
+    "best fixed pool, no later": "Best fixed pool that ends no later",
+    "cheapest fixed pool": "Cheapest fixed pool, however late",
+    "marginal": "Castor's own rule",
+    "marginal, on-demand only": "Castor's own rule, on-demand only",
+    "pollux": "Pollux, as published",
+    "throughput": "Scaling by throughput, as published",
+}
 _OWN_RULE: Final = "marginal"
 _BEST_POOL: Final = "best fixed pool, no later"
 
@@ -215,6 +223,7 @@ def costs_router(pages: Pages, content: CostPages, store: Store) -> APIRouter:
             job=job.id,
             view=None if isinstance(known, str) else known,
             problem=known if isinstance(known, str) else "",
+            titles=_TITLES,
         )
         return response if known is not None else _again(response)
 

@@ -65,6 +65,7 @@ class PageDependencies:
     status: ControllerStatus
     changes: Changes
     clock: Clock
+    optuna_dashboard: str | None = None
 
 
 def add_pages(app: FastAPI, dependencies: PageDependencies, version: str) -> PageErrors:
@@ -102,7 +103,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         fleet_actions_router(pages, parts.submissions, store),
         jobs_router(pages, store, views, status, clock),
         job_page_router(pages, job),
-        studies_pages_router(pages, parts.studies, clock),
+        studies_pages_router(pages, parts.studies, clock, parts.optuna_dashboard),
         job_forms_router(JobForms(pages, parts.submissions, clock)),
         submit_router(pages, uploads),
         offers_router(pages, store, views, status, clock),

@@ -105,7 +105,7 @@ def _tick_text(value: float, step: float) -> str:
     decimals = max(-math.floor(math.log10(step) + 1e-9), 0)
     rounded = round(value, decimals)
     if decimals > 3 and rounded:
-        return f"{rounded:.0e}".replace("e-0", "e-")
+        return f"{rounded:.3g}".replace("e-0", "e-")
     text = f"{rounded:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -36,8 +36,10 @@ class TrialLine:
     trained: str | None
 
 
-def studies_pages_router(pages: Pages, studies: Studies, clock: Clock) -> APIRouter:
-    """Return the pages of studies."""
+def studies_pages_router(
+    pages: Pages, studies: Studies, clock: Clock, optuna_dashboard: str | None
+) -> APIRouter:
+    """Return the pages of studies, with links to an optuna-dashboard if there is one."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/studies")
@@ -68,6 +70,7 @@ def studies_pages_router(pages: Pages, studies: Studies, clock: Clock) -> APIRou
             "study.html",
             requester,
             study=view,
+            optuna_dashboard=optuna_dashboard,
             summary=summary,
             history=history,
             may_see_stays=may_see_stays,

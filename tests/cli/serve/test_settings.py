@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autoscaler.cli.demo.scenario import DemoOptions, examples_directory, run_demo
-from autoscaler.cli.serve.settings import serve_settings, warn_without_torch
+from autoscaler.cli.serve.settings import dashboard_url, serve_settings, warn_without_torch
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.http_server import bound_socket
@@ -60,6 +60,20 @@ def with_lease(lease: str) -> float:
 def test_a_public_url_is_a_host_of_the_web(url: str) -> None:
     with pytest.raises(SpecError, match=r"--public-url: .* must be like https://"):
         _with_public_url(url)
+
+
+def test_the_link_to_an_optuna_dashboard_is_a_page_of_the_web() -> None:
+    assert dashboard_url(None) is None
+    assert dashboard_url("https://a.example/optuna") == "https://a.example/optuna"
+    for text in (
+        "javascript:alert(1)",
+        "a.example",
+        "http://u@a.example",
+        "http://a:x",
+        "http://a\n",
+    ):
+        with pytest.raises(SpecError, match="--optuna-dashboard"):
+            dashboard_url(text)
 
 
 def test_a_public_url_loses_its_slash() -> None:

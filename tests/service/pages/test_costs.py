@@ -65,8 +65,8 @@ def test_other_rules_bills_are_worked_out_when_asked_for(api: Api) -> None:
     text = visible(reply.text)
     for words in (
         "This run , billed",
-        "Castor's own rule (marginal)",
-        "best fixed pool, no later",
+        "Castor's own rule",
+        "Best fixed pool that ends no later",
     ):
         assert words in text, words
     assert 'class="predicted">about $' in reply.text

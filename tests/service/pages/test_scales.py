@@ -35,6 +35,7 @@ def test_ticks_lie_on_the_axis(low: float, span: float, count: int) -> None:
         (0.05, ["0", "0.02", "0.04"]),
         (23_000.0, ["0", "10k", "20k"]),
         (5e-6, ["0", "2e-6", "4e-6"]),
+        (0.00045, ["0", "0.0002", "0.0004"]),
     ],
 )
 def test_ticks_are_short(last: float, texts: list[str]) -> None:

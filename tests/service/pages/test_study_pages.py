@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from autoscaler.domain.access import Role
 from autoscaler.domain.terms import StudyTerms
 from autoscaler.service.pages.study_chart import MOST_ROWS, stays_chart
 from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.wire.access_messages import InvitationRequest
+from tests.controller.world import World
+from tests.service import conftest
 from tests.service.conftest import Api
 from tests.service.pages.browser import PageVisitor
 from tests.service.studies.test_courses import searched
@@ -43,6 +48,17 @@ def test_a_study_has_its_drawings_and_tables(api: Api) -> None:
     ):
         assert words in text, words
     assert page.count('class="stay s') == 2 and 'class="best-line"' in page
+
+
+def test_a_study_links_to_a_dashboard_that_is_named(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conftest, "OPTUNA_DASHBOARD", "https://optuna.example/?a=1&b=2")
+    monkeypatch.setattr(conftest, "application", conftest.application.__wrapped__)
+    with conftest.served(World(tmp_path, template=template), tmp_path) as api:
+        searched(api)
+        page = PageVisitor(api).get("/studies/sweep").text
+    assert 'href="https://optuna.example/?a=1&amp;b=2"' in page and "sqlite:///" not in page
 
 
 def test_stays_are_shown_to_those_who_may_read_them(api: Api) -> None:
