@@ -44,6 +44,7 @@ PATHS = (
 SHOWN = {
     *("fleet-light", "fleet-dark", "fleet-phone", "incident-light", "jobs-chargpt-light"),
     *("jobs-birds-change-light", "costs-light", "submit-light", "people-me-light"),
+    "other-bills-light",
 }
 WIDE, PHONE = 1440, 380
 SERIOUS = ("serious", "critical")

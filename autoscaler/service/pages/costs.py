@@ -45,7 +45,7 @@ _REPLAY_FRESH_SECONDS: Final = 600.0
 _LONGEST_WAIT_SECONDS: Final = 0.2
 _REFRESH_SECONDS: Final = 3
 _TITLES: Final = {
-    "best fixed pool, no later": "Best fixed pool that ends no later",
+    "best fixed pool, no later": "Best fixed pool that ends no later, in hindsight",
     "cheapest fixed pool": "Cheapest fixed pool, however late",
     "marginal": "Castor's own rule",
     "marginal, on-demand only": "Castor's own rule, on-demand only",
