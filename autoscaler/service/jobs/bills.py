@@ -1,6 +1,6 @@
 """Comparisons of the ledger with clouds' own bills, as people keep them for all to see.
 
-The controller has no access to a bill. Who may read one compares it (`castor reconcile --keep`).
+The controller has no access to a bill. A person who has compares it (`castor reconcile --keep`).
 """
 
 from __future__ import annotations
