@@ -237,7 +237,7 @@ def fetch(
 def why(
     job: JobName,
     number: Annotated[
-        int, typer.Option("-n", help="Number of decisions to print, the latest.")
+        int, typer.Option("-n", min=1, help="Number of decisions to print, the latest.")
     ] = 20,
     as_json: Json = False,
 ) -> None:
@@ -433,7 +433,7 @@ def demo(
         Path | None, typer.Option(help="Text file to train the character model on.")
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(help="Number of cores to use; default: all, at most 4.")
+        int | None, typer.Option(min=1, help="Number of cores to use; default: all, at most 4.")
     ] = None,
     keep: Annotated[bool, typer.Option(help="Keep the state directory for inspection.")] = False,
     picture: Annotated[

@@ -7,7 +7,7 @@ its response. Its docstring is the description. So the document can't differ fro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import get_annotations, getdoc
 from typing import Any, Final
@@ -142,8 +142,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     for operation in listed:
         described = document["paths"][operation.path][operation.method]
         described |= _described(operation, schemas)
-        for parameter in described.get("parameters", ()):
-            parameter["schema"] = _without_null(parameter["schema"])
+        described["parameters"] = _parameters(operation, described.get("parameters", ()))
         if operation.body is not None:
             described["requestBody"] = _request_body(operation, schemas)
         elif operation.method == "put":
@@ -221,6 +220,17 @@ def _answers(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     if "cursor" in operation.query_names:
         described["headers"] = {"Link": {"$ref": "#/components/headers/Link"}}
     return {"200": described}
+
+
+def _parameters(operation: Operation, known: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the parameters of an operation, also those of its path that only its permit reads."""
+    known = [{**parameter, "schema": _without_null(parameter["schema"])} for parameter in known]
+    described = {parameter["name"] for parameter in known if parameter["in"] == "path"}
+    return known + [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", operation.path)
+        if name not in described
+    ]
 
 
 def _without_null(schema: JsonSchemaValue) -> JsonSchemaValue:

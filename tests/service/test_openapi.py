@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from autoscaler.service.openapi import OPENAPI_VERSION, TAGS, openapi_document, operations
 from autoscaler.wire.codec import decode
 from autoscaler.wire.messages import PROBLEM_TYPE, Fault
+from tests.service.agents import SPEC
 from tests.service.conftest import TOKEN, Api, application
 from tests.service.test_every_route import BODIES
 
@@ -54,6 +55,81 @@ def test_each_schema_is_valid_and_refers_to_others_that_exist() -> None:
     for part in text.split('"$ref": "#/components/')[1:]:
         section, name = part.partition('"')[0].split("/")
         assert name in DOCUMENT["components"][section]
+
+
+PARAMETERS: Final = {
+    f"{operation.method} {operation.path} {parameter['name']}": parameter
+    for operation in OPERATIONS
+    for parameter in DOCUMENT["paths"][operation.path][operation.method]["parameters"]
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_each_parameter_of_a_query_or_a_header_has_bounds(name: str) -> None:
+    parameter = PARAMETERS[name]
+    schema = parameter["schema"]
+    if "$ref" in schema:
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    is_bounded = {
+        "integer": {"minimum", "maximum"} <= schema.keys(),
+        "number": {"minimum", "maximum"} <= schema.keys(),
+        "string": bool({"maxLength", "enum"} & schema.keys()) or schema.get("format") == "date",
+        "array": "maxItems" in schema,
+        "boolean": True,
+    }
+    assert is_bounded[schema["type"]] or parameter["in"] == "path", f"{name} has no bounds"
+
+
+def test_each_name_in_a_path_is_a_parameter() -> None:
+    for operation in OPERATIONS:
+        names = set(re.findall(r"{(\w+)}", operation.path))
+        described = {
+            name for name in names if f"{operation.method} {operation.path} {name}" in PARAMETERS
+        }
+        assert names == described, operation.path
+
+
+def _outside(schema: dict[str, Any]) -> list[str]:
+    """Return values that a parameter's schema does not permit."""
+    match schema.get("type"):
+        case "integer":
+            ends = (schema["minimum"] - 1, schema["maximum"] + 1)
+            return [*map(str, ends), "nan", "inf", "1.5", "x", ""]
+        case "number":
+            return [str(schema["minimum"] - 1), f"{schema['maximum'] * 2}", "nan", "inf", "-inf"]
+        case "string" if "maxLength" in schema:
+            return ["x" * (schema["maxLength"] + 1)]
+        case "boolean":
+            return ["x", "2"]
+    return []
+
+
+def test_each_value_outside_of_the_bounds_is_refused_by_its_parameter(api: Api) -> None:
+    studies = {"study": "sweep", "name": "job"}
+    api.client.submit(SPEC)
+    needed = {"holder": "me", "at_once": "true", "first": "2026-01-01", "last": "2026-01-02"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    tried = 0
+    for name, parameter in PARAMETERS.items():
+        method, path, query = name.split(" ")
+        is_open = not path.startswith("/v1/node/") and not path.endswith("/answers")
+        if parameter["in"] != "query" or not is_open:
+            continue
+        address = re.sub(r"{(\w+)}", lambda part: studies.get(part[1], "x"), path)
+        known = DOCUMENT["paths"][path][method]["parameters"]
+        others = {one["name"]: needed[one["name"]] for one in known if one["name"] in needed}
+        for value in _outside(parameter["schema"]):
+            reply = httpx.request(
+                method,
+                f"{api.url}{address}",
+                params={**others, query: value},
+                json=BODIES.get(f"{method.upper()} {path}", {}),
+                headers=headers,
+            )
+            assert reply.status_code == 422, (name, value, reply.text)
+            assert reply.json()["field"] in (f"query.{query}", query), (name, value)
+            tried += 1
+    assert tried > 100
 
 
 @pytest.mark.parametrize("route", BODIES)

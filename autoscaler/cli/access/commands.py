@@ -54,8 +54,8 @@ def invite(
     from autoscaler.wire.access_messages import Invitation, InvitationRequest
     from autoscaler.wire.connection import address_and_token, is_loopback
 
-    address = address_and_token()
     request = InvitationRequest(role, team, _validity_seconds(expires))
+    address = address_and_token()
     invitation = address.client().invite(person, request)
     if as_json:
         print_json(Invitation, invitation)

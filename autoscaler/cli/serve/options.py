@@ -16,7 +16,7 @@ State = Annotated[
     Option(envvar="CASTOR_STATE", help="Directory of the store, logs and checkpoints."),
 ]
 Host = Annotated[str, Option(help="Address to listen on. Instances connect to it.")]
-Port = Annotated[int, Option(help="Port to listen on; 0 means any free port.")]
+Port = Annotated[int, Option(min=0, max=65_535, help="Port to listen on; 0 means any free port.")]
 Policy = Annotated[str, Option(help="Policy that plans instances; see docs/simulator.md.")]
 FleetPrice = Annotated[
     float | None, Option(help="Limit on the price of all instances together, US dollars an hour.")
@@ -180,7 +180,10 @@ OidcRole = Annotated[
         "Default: only people whom an admin added may log in."
     ),
 ]
-OidcHours = Annotated[float, Option(help="Validity of the tokens of castor login, in hours.")]
+OidcHours = Annotated[
+    float,
+    Option(min=0.1, max=2160.0, help="Validity of the tokens of castor login, in hours."),
+]
 MetricsJobs = Annotated[
     int,
     Option(
@@ -213,7 +216,7 @@ OptunaDashboard = Annotated[
 HowLogged = Annotated[
     LogFormat, Option(help="Form of the log's lines: text, or json with one object a line.")
 ]
-Parent = Annotated[int | None, Option(hidden=True)]
+Parent = Annotated[int | None, Option(hidden=True, min=1)]
 
 
 def serve(

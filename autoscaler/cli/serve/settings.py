@@ -43,6 +43,7 @@ _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
 _DAY_SECONDS: Final = 86_400.0
 _LEAST_KEEP_SECONDS: Final = _DAY_SECONDS
 _LEAST_LOG_BYTES: Final = 1 << 20
+_MOST_LOG_BYTES: Final = 1 << 60
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, _DAY_SECONDS
 
 
@@ -251,17 +252,18 @@ def _keep_seconds(text: str) -> float:
 
 
 def _log_bytes(text: str) -> int:
-    """Return the limit on the logs of a job in bytes, at least 1 MiB.
+    """Return the limit on the logs of a job in bytes, from 1 MiB to 1 EiB.
 
     Raises:
-        SpecError: the text is no size, or the size is too small.
+        SpecError: the text is no size, or the size is out of range.
     """
     try:
         size_bytes = int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:
         size_bytes = 0
-    if size_bytes < _LEAST_LOG_BYTES:
-        raise SpecError(f'"{text}" must be a size such as 500MB or 10GiB, from 1MiB', "--job-logs")
+    if not _LEAST_LOG_BYTES <= size_bytes <= _MOST_LOG_BYTES:
+        message = f'"{text}" must be a size such as 500MB or 10GiB, from 1MiB to 1EiB'
+        raise SpecError(message, "--job-logs")
     return size_bytes
 
 

@@ -19,8 +19,14 @@ JsonFile = Annotated[
 Serve = Annotated[
     bool, Option("--serve", help="Serve the pages of the simulated controller while it runs.")
 ]
-Pace = Annotated[float, Option(help="With --serve: simulated seconds in each second.")]
-Port = Annotated[int, Option(help="With --serve: port of the pages; 0 means any free port.")]
+Pace = Annotated[
+    float,
+    Option(min=1.0, max=10_000.0, help="With --serve: simulated seconds in each second."),
+]
+Port = Annotated[
+    int,
+    Option(min=0, max=65_535, help="With --serve: port of the pages; 0 means any free port."),
+]
 
 
 @takes_scenario()

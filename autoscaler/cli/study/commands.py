@@ -57,6 +57,7 @@ def plan(
             "of 2 of it.",
             show_default="as in earlier trials of the study, or 40",
             min=1e-3,
+            max=1e6,
         ),
     ] = None,
     runs: Annotated[
@@ -137,8 +138,12 @@ def stop(
 @study.command()
 def why(
     file: File,
-    trial: Annotated[int, Argument(help="Number of the trial, as in `castor study status`.")],
-    number: Annotated[int, Option("-n", help="Number of decisions to print, the latest.")] = 20,
+    trial: Annotated[
+        int, Argument(min=0, help="Number of the trial, as in `castor study status`.")
+    ],
+    number: Annotated[
+        int, Option("-n", min=1, help="Number of decisions to print, the latest.")
+    ] = 20,
     as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Print the decisions made for a trial, with their reasons."""

@@ -18,6 +18,7 @@ from autoscaler.store.repositories.jobs import FINAL_PHASES, JobFilter, JobOrder
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import JobView
 
+_MOST_PHASES = 100
 _Name = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
 
 
@@ -31,7 +32,8 @@ class JobListQuery:
 
 def job_list_query(
     phase: Annotated[
-        list[JobPhase] | None, Query(description="Phases of the jobs; may be repeated.")
+        list[JobPhase] | None,
+        Query(max_length=_MOST_PHASES, description="Phases of the jobs; may be repeated."),
     ] = None,
     person: Annotated[_Name, Query(description="Owner of the jobs.")] = None,
     team: Annotated[_Name, Query(description="Team of the jobs.")] = None,

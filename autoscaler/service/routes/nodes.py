@@ -19,7 +19,7 @@ from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.routes.bodies import Body, JsonResponse, json_response
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers
-from autoscaler.service.routes.studies import trials_router
+from autoscaler.service.routes.studies import JobId, trials_router
 from autoscaler.service.studies.studies import Studies, require_held
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import Assignment, JoinReply, JoinRequest, NodeReply
@@ -74,7 +74,7 @@ def nodes_router(
 
     @router.get("/grant")
     def grant(
-        job: str | None = None, held: HeldInstance = Depends(working)
+        job: JobId = None, held: HeldInstance = Depends(working)
     ) -> JsonResponse[StorageGrant]:
         """Return a new grant for the storage of the instance's job."""
         require_held(held, job)
@@ -101,7 +101,7 @@ def nodes_router(
     async def append_log(
         request: Request,
         offset: int = Query(ge=0, le=_LARGEST_OFFSET),
-        job: str | None = None,
+        job: JobId = None,
         held: HeldInstance = Depends(writing),
     ) -> JsonResponse[int]:
         """Append text to the log of the instance; return the length of the stored log in bytes."""

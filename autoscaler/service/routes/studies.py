@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -36,6 +37,12 @@ from autoscaler.wire.study_messages import (
 )
 
 _LONGEST_WAIT_SECONDS = 25.0
+_LONGEST_NAME = 200
+Holder = Annotated[str, Query(max_length=_LONGEST_NAME, description="Driver of the study.")]
+JobId = Annotated[
+    str | None,
+    Query(max_length=_LONGEST_NAME, description="Job of the instance, as its agent knows it."),
+]
 
 
 def study_lists_router(studies: Studies) -> APIRouter:
@@ -126,7 +133,9 @@ def drivers_router(studies: Studies) -> APIRouter:
 
     @router.delete("/lease")
     def leave(
-        study: str, holder: str, requester: Requester = Depends(Permit(AccessAction.LEAVE_STUDY))
+        study: str,
+        holder: Holder,
+        requester: Requester = Depends(Permit(AccessAction.LEAVE_STUDY)),
     ) -> NoContent:
         """Release the lease of a study's driver."""
         before = studies.driver(study)
@@ -152,7 +161,7 @@ def drivers_router(studies: Studies) -> APIRouter:
     @router.get("/calls", dependencies=drive)
     async def calls(
         study: str,
-        holder: str,
+        holder: Holder,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         beyond: int = Query(default=0, ge=0, le=MOST_NUMBER),
     ) -> JsonResponse[tuple[WaitingCall, ...]]:
@@ -227,7 +236,7 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     @router.post("")
     def begin(
         started_seconds: float = Query(ge=0, le=LATEST_SECONDS),
-        job: str | None = None,
+        job: JobId = None,
         held: HeldInstance = Depends(node),
     ) -> JsonResponse[int]:
         """Begin an incarnation of the instance's trial; return its number."""
@@ -256,7 +265,7 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
     async def answers(
         incarnation: int = Query(ge=0, le=MOST_NUMBER),
         after: int = Query(ge=0, le=MOST_NUMBER),
-        job: str | None = None,
+        job: JobId = None,
         wait_seconds: float = Query(default=0.0, ge=0.0, le=_LONGEST_WAIT_SECONDS),
         held: HeldInstance = Depends(node),
     ) -> JsonResponse[tuple[TrialAnswer, ...]]:
