@@ -17,6 +17,7 @@ from autoscaler.store.sql.events import SqlEvents
 from autoscaler.store.sql.fence import WriteFence
 from autoscaler.store.sql.instances import SqlInstances
 from autoscaler.store.sql.intents import SqlIntents
+from autoscaler.store.sql.job_facts import FactCache
 from autoscaler.store.sql.jobs import SqlJobs, live_jobs
 from autoscaler.store.sql.journal import SqlJournal
 from autoscaler.store.sql.ledger import SqlLedgerLines
@@ -118,22 +119,23 @@ def _copied_and_migrated(path: Path) -> Store:
 def _store_in(database: Database, version: str) -> Store:
     """Return the repositories of an open database whose tables have this code's version."""
     live = live_jobs()
+    facts = FactCache(database, live)
     return Store(
         url=database.name,
         version=version,
         jobs=SqlJobs(database, live),
-        reports=SqlReports(database, live),
-        instances=SqlInstances(database),
+        reports=SqlReports(database, live, facts),
+        instances=SqlInstances(database, facts),
         intents=SqlIntents(database),
         capacity=SqlCapacity(database),
-        measurements=SqlMeasurements(database),
-        programs=SqlPrograms(database),
+        measurements=SqlMeasurements(database, facts),
+        programs=SqlPrograms(database, facts),
         trials=SqlTrials(database),
         leases=SqlLeases(database),
         studies=SqlStudyBook(database),
         journal=SqlJournal(database),
         events=SqlEvents(database),
-        ledger=SqlLedgerLines(database),
+        ledger=SqlLedgerLines(database, facts),
         time_uses=SqlTimeUses(database),
         tokens=SqlTokens(database),
         people=SqlPeople(database),

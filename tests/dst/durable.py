@@ -25,8 +25,9 @@ _WRITES: Final = frozenset(
         *("record_node", "note", "use_devices", "take_back", "done", "failed"),
         *("add", "set_phase", "request_stop", "change_spec", "set_lighthouse", "start_attempt"),
         *("add_failure", "refused", "amend", "accepted", "prune", "add_observations"),
-        *("add_duration", "save_models", "remember", "forget", "issue", "burn", "set_person"),
-        *("freeze", "unfreeze", "put", "add_token", "revoke", "put_node", "claim", "share"),
+        *("add_duration", "save_models", "save_all_models", "remember", "forget", "issue"),
+        *("burn", "set_person", "freeze", "unfreeze", "put", "add_token", "revoke", "put_node"),
+        *("claim", "share"),
     }
 )
 

@@ -21,6 +21,7 @@ from tests.store.led import led_store
 
 MOST_STATEMENTS = 40
 MOST_OF_A_FIRST_LAUNCH = 70
+MOST_OF_A_FIRST_TICK = 100
 BEGIN_SECONDS = 2.0
 
 
@@ -68,11 +69,12 @@ def statements_of_a_tick(deployment: World) -> int:
     return len(statements)
 
 
-def statements_of_ticks(directory: Path, template: Path, jobs: int) -> tuple[int, int, int]:
-    """Return the statements of three ticks.
+def statements_of_ticks(directory: Path, template: Path, jobs: int) -> tuple[int, ...]:
+    """Return the statements of four ticks.
 
     Nothing changes in the first; in the second a plan with one more instance is stored, and the
-    instance launched; in the third this is the first instance of a new job.
+    instance launched; in the third this is the first instance of a new job. The last one is the
+    first of a controller that has just started.
     """
     deployment = trained_deployment(directory, template, jobs)
     quiet = statements_of_a_tick(deployment)
@@ -85,7 +87,11 @@ def statements_of_ticks(directory: Path, template: Path, jobs: int) -> tuple[int
     first_launch = statements_of_a_tick(deployment)
     assert len(deployment.store.instances.of_job("new")) == 1
     deployment.store.close()
-    return quiet, grown, first_launch
+    deployment.restart()
+    first_tick = statements_of_a_tick(deployment)
+    assert len(deployment.store.instances.alive()) == jobs + 3
+    deployment.store.close()
+    return quiet, grown, first_launch, first_tick
 
 
 @pytest.mark.usefixtures("unsynced")
@@ -96,10 +102,11 @@ def test_a_tick_sends_as_many_statements_for_many_jobs_as_for_few(
     monkeypatch.setattr(world, "FileCloud", QuickCloud)
     few = statements_of_ticks(tmp_path / "few", template, 10)
     many = statements_of_ticks(tmp_path / "many", template, 200)
-    quiet, grown, first_launch = few
+    quiet, grown, first_launch, first_tick = few
     assert few == many
     assert quiet <= grown <= MOST_STATEMENTS
     assert first_launch <= MOST_OF_A_FIRST_LAUNCH
+    assert first_tick <= MOST_OF_A_FIRST_TICK
 
 
 def test_one_that_does_not_lead_reads_what_another_has_written(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
 
 from autoscaler.controller.jobs.step_times import JobStepTimes
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.errors import StoreError
+from autoscaler.domain.job import JobRecord, ParallelismSpec
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
@@ -23,6 +27,12 @@ _UNKNOWN_PARAMETER_BYTES = 100_000_000
 # Step times are compared with predictions this often.
 _CHECK_SECONDS = 10.0
 _REFIT_ERROR = 0.03
+# Jobs without step times differ in what their models are made of; so many kinds of them are kept.
+_MOST_UNMEASURED = 64
+# Models of so many jobs are stored in one transaction.
+_SAVED_AT_ONCE = 250
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,7 @@ class Models:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._fitted: dict[str, _Fitted] = {}
+        self._unsaved: dict[str, Mapping[str, ThroughputModel]] = {}
 
     def of(
         self,
@@ -108,8 +119,37 @@ class Models:
         models = fit_models(job, observations, offers)
         errors = _prediction_errors(models, observations)
         self._fitted[job.id] = replace(fresh, models=models, errors=errors)
-        self._store.measurements.save_models(job.id, models)
+        self._unsaved[job.id] = models
         return models
+
+    def save(self) -> None:
+        """Store the models that were fitted since the last call.
+
+        Models that can't be stored do not affect those of other jobs.
+
+        Raises:
+            StoreError: the store refused or did not answer; the next call tries again.
+        """
+        while self._unsaved:
+            some = dict(islice(self._unsaved.items(), _SAVED_AT_ONCE))
+            try:
+                self._store.measurements.save_all_models(some)
+            except StoreError:
+                raise
+            except Exception:
+                for job, models in some.items():
+                    self._save_alone(job, models)
+            self._unsaved = {
+                job: models for job, models in self._unsaved.items() if job not in some
+            }
+
+    def _save_alone(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
+        try:
+            self._store.measurements.save_models(job, models)
+        except StoreError:
+            raise
+        except Exception:
+            _log.exception("models of job %s can't be stored", job, extra={"job": job})
 
     def forget(self, jobs: Iterable[str]) -> None:
         """Drop the models of all jobs but these."""
@@ -173,11 +213,31 @@ def fit_models(
     job: JobRecord, observations: Sequence[StepObservation], offers: Sequence[Offer]
 ) -> Mapping[str, ThroughputModel]:
     """Fit a job's model for every kind; all others inherit from the kind measured longest."""
-    parameter_bytes, formula = _parameter_bytes(job), formula_for(job.spec.parallelism)
+    parameter_bytes, parallelism = _parameter_bytes(job), job.spec.parallelism
     networks: dict[str, float] = {}
     for offer in offers:
         networks.setdefault(offer.device_kind, offer.network_bytes_per_second)
-    weights = dict.fromkeys(networks, 0.0)
+    if not observations:
+        return _unmeasured_models(parameter_bytes, parallelism, tuple(networks.items()))
+    return _fit_kinds(observations, parameter_bytes, parallelism, networks)
+
+
+@lru_cache(maxsize=_MOST_UNMEASURED)
+def _unmeasured_models(
+    parameter_bytes: int, parallelism: ParallelismSpec, networks: tuple[tuple[str, float], ...]
+) -> Mapping[str, ThroughputModel]:
+    """Return the models of jobs without step times, which follow from their priors alone."""
+    return _fit_kinds((), parameter_bytes, parallelism, dict(networks))
+
+
+def _fit_kinds(
+    observations: Sequence[StepObservation],
+    parameter_bytes: int,
+    parallelism: ParallelismSpec,
+    networks: Mapping[str, float],
+) -> Mapping[str, ThroughputModel]:
+    """Fit a model for every kind of `networks`, bytes a second by kind, and every measured one."""
+    formula, weights = formula_for(parallelism), dict.fromkeys(networks, 0.0)
     for observation in observations:
         seconds = observation.steps * observation.step_seconds
         kind = observation.device_kind

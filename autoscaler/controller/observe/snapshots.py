@@ -177,6 +177,7 @@ class Snapshots:
                     fields = {"job": job.id}
                     _log.exception("no snapshot of job %s can be taken", job.id, extra=fields)
         self._left_out = left_out
+        self._models.save()
         return tuple(snapshots)
 
     def _told_of(

@@ -55,10 +55,11 @@ class MemoryMeasurements(Measurements):
         with self._lock:
             return tuple(self._books[job].noise) if job in self._books else ()
 
-    def save_models(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
+    def save_all_models(self, models: Mapping[str, Mapping[str, ThroughputModel]]) -> None:
         with self._lock:
-            self._tables.job(job)
-            self._models[job] = dict(models)
+            for job in models:
+                self._tables.job(job)
+            self._models |= {job: dict(of_job) for job, of_job in models.items()}
 
     def models(self, job: str) -> Mapping[str, ThroughputModel]:
         return self._models.get(job, {})

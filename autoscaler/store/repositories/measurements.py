@@ -99,9 +99,13 @@ class Measurements(ABC):
     def noise_history(self, job: str) -> tuple[NoisePoint, ...]:
         """Return the noise scales of a job over its progress, at points at least 5 % apart."""
 
-    @abstractmethod
     def save_models(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
         """Store the fitted models of a job, by kind of device, in place of the earlier models."""
+        self.save_all_models({job: models})
+
+    @abstractmethod
+    def save_all_models(self, models: Mapping[str, Mapping[str, ThroughputModel]]) -> None:
+        """Store the fitted models of some jobs in one transaction, by job, as `save_models`."""
 
     @abstractmethod
     def models(self, job: str) -> Mapping[str, ThroughputModel]:

@@ -7,15 +7,22 @@ been committed, and loaded again at its next use. Processes that do not lead kee
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
+from autoscaler.domain.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
 Value = TypeVar("Value")
 _CHANGES: Final = "castor_changes"
+_MOST_AT_ONCE: Final = 1_000
 
 
 class StoreCache:
@@ -31,6 +38,7 @@ class StoreCache:
         self._values: dict[Hashable, Any] = {}
         # Loads under way by key. A key that is dropped meanwhile keeps none of their values.
         self._loads: dict[Hashable, set[object]] = {}
+        self._alone: set[str] = set()  # kinds of which a load of several values has failed
 
     def get(self, epoch: int | None, key: Hashable, load: Callable[[], Value]) -> Value:
         """Return the value of a key; `load` reads it from the database.
@@ -40,28 +48,76 @@ class StoreCache:
             key: name of the value.
             load: is called without a lock, perhaps by several threads at the same time.
         """
+        return self.get_of_kind(epoch, "", key, tuple, lambda _: {key: load()})
+
+    def get_of_kind(
+        self,
+        epoch: int | None,
+        kind: str,
+        name: Hashable,
+        others: Callable[[], Iterable[Hashable]],
+        load: Callable[[Sequence[Any]], Mapping[Any, Value]],
+    ) -> Value:
+        """Return the value of one kind of a name; read it with those of other names if it is new.
+
+        Args:
+            epoch: epoch in which this process leads; None if it does not.
+            kind: what the value is; `drop` has the key (kind, name), or the name if it is empty.
+            name: whose value it is.
+            others: names whose values are probably needed soon.
+            load: reads the values of some names, and returns one for each of them. It is called
+                without a lock, perhaps by several threads at the same time. Once it has failed
+                for several names, each value of the kind is read on its own, so that what can't be
+                read of one name does not affect the others.
+        """
         if epoch is None:
-            return load()
-        mark = object()
+            return load((name,))[name]
+        key = (kind, name) if kind else name
         with self._lock:
             if self._epoch != epoch:
                 self._epoch = epoch
-                self._values.clear()
-                self._loads.clear()
+                self._drop_all()
             if key in self._values:
                 value: Value = self._values[key]
                 return value
-            self._loads.setdefault(key, set()).add(mark)
-        try:
-            value = load()
-        except BaseException:
-            with self._lock:
-                self._ended(key, mark)
-            raise
+        missing = [] if kind in self._alone else self._missing(kind, name, others())
+        if missing:
+            try:
+                return self._load(kind, (name, *missing), load)[name]
+            except StoreError:
+                raise
+            except Exception:  # a value of another name may be the cause
+                _log.exception("values can't be read together: %s", kind)
+                self._alone.add(kind)
+        return self._load(kind, (name,), load)[name]
+
+    def _missing(self, kind: str, name: Hashable, others: Iterable[Hashable]) -> list[Hashable]:
+        """Return some of the other names whose values are not here."""
+        values = self._values
+        missing = (other for other in others if other != name and (kind, other) not in values)
+        return list(islice(missing, _MOST_AT_ONCE - 1))
+
+    def _load(
+        self,
+        kind: str,
+        names: Sequence[Hashable],
+        load: Callable[[Sequence[Any]], Mapping[Any, Value]],
+    ) -> Mapping[Any, Value]:
+        """Load values, and keep those that no writer has dropped meanwhile."""
+        mark = object()
+        keys = {name: (kind, name) if kind else name for name in names}
         with self._lock:
-            if self._ended(key, mark):
-                self._values[key] = value
-        return value
+            for key in keys.values():
+                self._loads.setdefault(key, set()).add(mark)
+        values: Mapping[Any, Value] = {}
+        try:
+            values = load(names)
+        finally:
+            with self._lock:
+                for name, key in keys.items():
+                    if self._ended(key, mark) and name in values:
+                        self._values[key] = values[name]
+        return values
 
     def drop(self, *keys: Hashable) -> None:
         """Drop the values of some keys after they have changed."""
@@ -73,8 +129,12 @@ class StoreCache:
     def clear(self) -> None:
         """Drop all values."""
         with self._lock:
-            self._values.clear()
-            self._loads.clear()
+            self._drop_all()
+
+    def _drop_all(self) -> None:
+        self._values.clear()
+        self._loads.clear()
+        self._alone.clear()
 
     def _ended(self, key: Hashable, mark: object) -> bool:
         """End a load; return whether its value is still that of the key. The lock is held."""

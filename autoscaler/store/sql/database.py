@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -111,6 +111,26 @@ class Database:
         if self._group_session is not None:  # what it reads may never be committed
             return read()
         return self.cache.get(self.epoch, key, read)
+
+    def cached_of_kind(
+        self,
+        kind: str,
+        name: str,
+        others: Callable[[], Iterable[str]],
+        load: Callable[[Session, Sequence[str]], Mapping[str, Value]],
+    ) -> Value:
+        """Return the value of one kind of a name, as `cached` does, with its key (kind, name).
+
+        If it is not in memory, `load` reads it together with those of `others` that are not.
+        """
+
+        def read(names: Sequence[str]) -> Mapping[str, Value]:
+            with self.read() as session:
+                return load(session, names)
+
+        if self._group_session is not None:  # what it reads may never be committed
+            return read((name,))[name]
+        return self.cache.get_of_kind(self.epoch, kind, name, others, read)
 
     def drop_after_commit(self, session: Session, *keys: Hashable) -> None:
         """Drop values of `cached` once the transaction that changes them has been committed."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import Select, and_, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
@@ -27,6 +26,7 @@ from autoscaler.store.repositories.instances import Instances, unknown_instance
 from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.capacity import keep_refusal
 from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.job_facts import FactCache, Load, grouped
 from autoscaler.store.sql.jobs import job_phase, job_row
 from autoscaler.store.sql.ledger import add_line
 from autoscaler.store.sql.schema import InstanceRow, IntentRow, JobRow, LedgerRow
@@ -63,13 +63,16 @@ _HOLDINGS = (
 )
 _ALIVE = select(InstanceRow).where(InstanceRow.phase != InstancePhase.ENDED)
 _ENDED = select(InstanceRow).where(InstanceRow.phase == InstancePhase.ENDED)
+_ENDED_KIND: Final = "ended instances"
+_UNTRAINED_KIND: Final = "never trained"
 
 
 class SqlInstances(Instances):
     """Repository on the table of instances; also writes the tables of intents and the ledger."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, facts: FactCache) -> None:
         self._database = database
+        self._facts = facts
         self._live: LiveRecords[HeldInstance] = LiveRecords(
             lambda held: held.phase is not InstancePhase.ENDED, _order, lambda held: held.job
         )
@@ -96,26 +99,18 @@ class SqlInstances(Instances):
         alive = self._live.of_group(job)
         if not include_ended:
             return alive
-        ended = self._database.cached(
-            ("ended instances", job),
-            lambda session: _listed(session, _ENDED.where(InstanceRow.job == job)),
-        )
+        ended = self._facts.of_job(_ENDED_KIND, job, _by_job(_ENDED))
         # One that ended between the two reads is in both.
         by_id = {held.id: held for held in (*alive, *ended)}
         return tuple(sorted(by_id.values(), key=_order))
 
     def ended_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[HeldInstance, ...]]:
-        ended: dict[str, list[HeldInstance]] = defaultdict(list)
         with self._database.read() as session:
-            for held in _listed(session, _ENDED.where(InstanceRow.job.in_(jobs))):
-                ended[held.job].append(held)
-        return {job: tuple(of_job) for job, of_job in ended.items()}
+            ended = _by_job(_ENDED)(session, tuple(jobs))
+        return {job: of_job for job, of_job in ended.items() if of_job}
 
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:
-        return self._database.cached(
-            ("never trained", job),
-            lambda session: _listed(session, _NEVER_TRAINED.where(InstanceRow.job == job)),
-        )
+        return self._facts.of_job(_UNTRAINED_KIND, job, _by_job(_NEVER_TRAINED))
 
     def _is_live_loaded(self) -> bool:
         return self._database.live(self._live, lambda session: _listed(session, _ALIVE))
@@ -137,9 +132,9 @@ class SqlInstances(Instances):
             states = (after,) if before is None else (before, after)
             jobs = {held.job for held in states}
             if any(held.phase is InstancePhase.ENDED for held in states):
-                self._database.cache.drop(*(("ended instances", job) for job in jobs))
+                self._database.cache.drop(*((_ENDED_KIND, job) for job in jobs))
             if any(map(_is_over, states)) or len({held.training_seconds for held in states}) > 1:
-                self._database.cache.drop(*(("never trained", job) for job in jobs))
+                self._database.cache.drop(*((_UNTRAINED_KIND, job) for job in jobs))
             # Last, so that a reader finds an instance that ends among the live or the ended ones.
             self._live.put(after)
 
@@ -281,7 +276,17 @@ def _order(held: HeldInstance) -> tuple[float, str]:
 
 def _listed(session: Session, rows: Select[InstanceRow]) -> tuple[HeldInstance, ...]:
     in_order = rows.order_by(InstanceRow.requested_seconds, InstanceRow.id)
-    return tuple(row.to(HeldInstance) for row in session.scalars(in_order))
+    return tuple(InstanceRow.read(session, HeldInstance, in_order))
+
+
+def _by_job(rows: Select[InstanceRow]) -> Load[tuple[HeldInstance, ...]]:
+    """Return a read of those of `rows` that belong to each of some jobs."""
+
+    def load(session: Session, jobs: Sequence[str]) -> Mapping[str, tuple[HeldInstance, ...]]:
+        of_jobs = _listed(session, rows.where(InstanceRow.job.in_(jobs)))
+        return grouped(jobs, ((held.job, held) for held in of_jobs))
+
+    return load
 
 
 def _is_over(held: HeldInstance) -> bool:

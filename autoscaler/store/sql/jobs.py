@@ -76,7 +76,7 @@ class SqlJobs(Jobs):
         if self._is_live_loaded():
             return self._live.all()
         with self._database.read() as session:
-            return tuple(_alive_jobs(session))
+            return _alive_jobs(session)
 
     def _is_live_loaded(self) -> bool:
         return self._database.live(self._live, _alive_jobs)
@@ -164,7 +164,7 @@ def keep_job(
 
 
 def _listed(session: Session, rows: Select[JobRow]) -> tuple[JobRecord, ...]:
-    return tuple(row.to(JobRecord) for row in session.scalars(rows.order_by(JobRow.number)))
+    return tuple(JobRow.read(session, JobRecord, rows.order_by(JobRow.number)))
 
 
 def _ended_with_lighthouse(session: Session) -> tuple[JobRecord, ...]:
@@ -172,9 +172,8 @@ def _ended_with_lighthouse(session: Session) -> tuple[JobRecord, ...]:
     return _listed(session, select(JobRow).where(has_ended, JobRow.lighthouse.is_not(None)))
 
 
-def _alive_jobs(session: Session) -> Iterator[JobRecord]:
-    rows = select(JobRow).where(JobRow.phase.not_in(FINAL_PHASES)).order_by(JobRow.number)
-    return (row.to(JobRecord) for row in session.scalars(rows))
+def _alive_jobs(session: Session) -> tuple[JobRecord, ...]:
+    return _listed(session, select(JobRow).where(JobRow.phase.not_in(FINAL_PHASES)))
 
 
 def job_row(session: Session, job: str) -> JobRow:

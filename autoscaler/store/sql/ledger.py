@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from autoscaler.domain.spending import LedgerEntry
 from autoscaler.store.repositories.ledger import LedgerLines
 from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.job_facts import FactCache, grouped
 from autoscaler.store.sql.schema import LedgerRow
 
 # Columns in the order of the fields: a row of the session for each line takes twice the time.
@@ -24,8 +26,9 @@ _LAST: Final = ("last line of the ledger",)
 class SqlLedgerLines(LedgerLines):
     """Repository on the table of the ledger."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, facts: FactCache) -> None:
         self._database = database
+        self._facts = facts
 
     def after(self, number: int) -> tuple[tuple[LedgerEntry, ...], int]:
         lines: list[LedgerEntry] = []
@@ -50,16 +53,11 @@ class SqlLedgerLines(LedgerLines):
             with self._database.read() as session:
                 return _entries(session, _LINES)
 
-        def load(session: Session) -> tuple[LedgerEntry, ...]:
-            paid_instances = select(LedgerRow.instance).where(LedgerRow.job == job)
-            return _entries(session, _LINES.where(LedgerRow.instance.in_(paid_instances)))
-
-        return self._database.cached(("ledger", job), load)
+        return self._facts.of_job("ledger", job, _by_payer)
 
     def of_jobs(self, jobs: Collection[str]) -> tuple[LedgerEntry, ...]:
-        paid_instances = select(LedgerRow.instance).where(LedgerRow.job.in_(jobs))
         with self._database.read() as session:
-            return _entries(session, _LINES.where(LedgerRow.instance.in_(paid_instances)))
+            return _entries(session, _paid_by(jobs))
 
 
 def add_line(database: Database, session: Session, line: LedgerEntry) -> None:
@@ -73,6 +71,22 @@ def add_line(database: Database, session: Session, line: LedgerEntry) -> None:
 
 def _payers(instance: str) -> Select[str]:
     return select(LedgerRow.job).where(LedgerRow.instance == instance).distinct()
+
+
+def _paid_by(jobs: Collection[str]) -> Select[Any]:
+    """Return all lines of the instances that any of some jobs has ever paid for."""
+    paid_instances = select(LedgerRow.instance).where(LedgerRow.job.in_(jobs))
+    return _LINES.where(LedgerRow.instance.in_(paid_instances))
+
+
+def _by_payer(session: Session, jobs: Sequence[str]) -> Mapping[str, tuple[LedgerEntry, ...]]:
+    """Return, for each of some jobs, all lines of the instances that it has ever paid for."""
+    lines, asked = _entries(session, _paid_by(jobs)), set(jobs)
+    payers: dict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        if line.job in asked:
+            payers[line.instance].add(line.job)
+    return grouped(jobs, ((payer, line) for line in lines for payer in payers[line.instance]))
 
 
 def _entries(session: Session, lines: Select[Any]) -> tuple[LedgerEntry, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from typing import TypeAlias
 
-from sqlalchemy import Select, func, inspect, select
+from sqlalchemy import Select, func, insert, inspect, select, update
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.report import StepObservation
@@ -18,73 +19,87 @@ from autoscaler.store.repositories.measurements import (
     NoisePoint,
 )
 from autoscaler.store.sql.database import Database
-from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.sql.job_facts import FactCache, grouped
+from autoscaler.store.sql.jobs import job_phase, job_row
 from autoscaler.store.sql.schema import DurationRow, JobRow, ModelsRow, NoiseRow, ObservationRow
+
+_Observations: TypeAlias = tuple[StepObservation, ...]
+_Durations: TypeAlias = Mapping[tuple[str | None, str], Mean]
 
 
 class SqlMeasurements(Measurements):
     """Repository on the tables of observations, durations, noise and models."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, facts: FactCache) -> None:
         self._database = database
+        self._facts = facts
 
     def add_observations(
         self, job: str, observations: Sequence[StepObservation], now_seconds: float
     ) -> None:
         with self._database.write() as session:
-            job_row(session, job)
+            job_phase(session, job)
             SqlBook(self._database, session, job).add_observations(observations, now_seconds)
 
     def observations(self, job: str) -> tuple[StepObservation, ...]:
-        with self._database.read() as session:
-            times = [
-                (row.to(Configuration), row.to(StepTimes))
-                for row in session.scalars(_latest_first(job))
-            ]
-        eras = latest_eras(times)
-        return tuple(
-            known.observation(configuration, known.era - eras[configuration.size])
-            for configuration, known in times
-        )
+        def load(session: Session, jobs: Sequence[str]) -> Mapping[str, _Observations]:
+            rows = session.scalars(_latest_first(jobs))
+            times = grouped(
+                jobs, ((row.job, (row.to(Configuration), row.to(StepTimes))) for row in rows)
+            )
+            return {name: _observations(of_job) for name, of_job in times.items()}
+
+        return self._facts.of_job("observations", job, load)
 
     def observations_revision(self, job: str) -> int:
-        def load(session: Session) -> int:
-            revision = select(JobRow.observations_revision).where(JobRow.id == job)
-            return session.scalar(revision) or 0
+        def load(session: Session, jobs: Sequence[str]) -> Mapping[str, int]:
+            revisions = select(JobRow.id, JobRow.observations_revision)
+            rows = session.execute(revisions.where(JobRow.id.in_(jobs)))
+            return dict.fromkeys(jobs, 0) | {job: revision for job, revision in rows}
 
-        return self._database.cached(("observations revision", job), load)
+        return self._facts.of_job("observations revision", job, load)
 
     def step_seconds(self, job: str) -> float | None:
         def load(session: Session) -> float | None:
-            row = session.scalar(_latest_first(job).limit(1))
+            row = session.scalar(_latest_first((job,)).limit(1))
             return None if row is None else row.step_seconds
 
         return self._database.cached(("step seconds", job), load)
 
     def add_duration(self, job: str, offer: str | None, what: str, seconds: float) -> None:
         with self._database.write() as session:
-            job_row(session, job)
+            job_phase(session, job)
             SqlBook(self._database, session, job).add_duration(offer, what, seconds)
 
     def durations(self, job: str) -> Mapping[tuple[str | None, str], Mean]:
-        def load(session: Session) -> Mapping[tuple[str | None, str], Mean]:
-            rows = session.scalars(select(DurationRow).where(DurationRow.job == job))
-            return {
-                (row.offer or None, row.what): Mean(row.mean_seconds, row.count) for row in rows
-            }
+        def load(session: Session, jobs: Sequence[str]) -> Mapping[str, _Durations]:
+            durations: dict[str, dict[tuple[str | None, str], Mean]] = {name: {} for name in jobs}
+            for row in session.scalars(select(DurationRow).where(DurationRow.job.in_(jobs))):
+                mean = Mean(row.mean_seconds, row.count)
+                durations[row.job][row.offer or None, row.what] = mean
+            return durations
 
-        return self._database.cached(("durations", job), load)
+        return self._facts.of_job("durations", job, load)
 
     def noise_history(self, job: str) -> tuple[NoisePoint, ...]:
         rows = select(NoiseRow).where(NoiseRow.job == job).order_by(NoiseRow.id)
         with self._database.read() as session:
             return tuple(row.to(NoisePoint) for row in session.scalars(rows))
 
-    def save_models(self, job: str, models: Mapping[str, ThroughputModel]) -> None:
+    def save_all_models(self, models: Mapping[str, Mapping[str, ThroughputModel]]) -> None:
         with self._database.write() as session:
-            job_row(session, job)
-            session.merge(ModelsRow(job=job, models=models))
-            self._database.drop_after_commit(session, ("models", job))
+            known = set(session.scalars(select(JobRow.id).where(JobRow.id.in_(models))))
+            for job in models.keys() - known:
+                job_phase(session, job)  # raises
+            stored = set(session.scalars(select(ModelsRow.job).where(ModelsRow.job.in_(models))))
+            for statement, jobs in (
+                (update(ModelsRow), stored),
+                (insert(ModelsRow), models.keys() - stored),
+            ):
+                rows = [{"job": job, "models": models[job]} for job in jobs]
+                if rows:
+                    session.execute(statement, rows)
+            self._database.drop_after_commit(session, *(("models", job) for job in models))
 
     def models(self, job: str) -> Mapping[str, ThroughputModel]:
         def load(session: Session) -> Mapping[str, ThroughputModel]:
@@ -100,7 +115,7 @@ class SqlBook(Book):
     def __init__(self, database: Database, session: Session, job: str) -> None:
         self._session = session
         self._job = job
-        kept = ("observations revision", "durations", "step seconds")
+        kept = ("observations revision", "observations", "durations", "step seconds")
         database.drop_after_commit(session, *((name, job) for name in kept))
         self._eras: dict[Size, int] = {}
 
@@ -127,7 +142,7 @@ class SqlBook(Book):
 
     def _forget_all_but(self, maximum: int) -> None:
         self._session.flush()
-        for row in self._session.scalars(_latest_first(self._job).offset(maximum)):
+        for row in self._session.scalars(_latest_first((self._job,)).offset(maximum)):
             self._session.delete(row)
 
     def _count_revision(self) -> None:
@@ -152,7 +167,17 @@ class SqlBook(Book):
         self._session.add(row)
 
 
-def _latest_first(job: str) -> Select[ObservationRow]:
+def _observations(times: Sequence[tuple[Configuration, StepTimes]]) -> _Observations:
+    """Return the step times of one job, whose eras count back from the latest of each size."""
+    eras = latest_eras(times)
+    return tuple(
+        known.observation(configuration, known.era - eras[configuration.size])
+        for configuration, known in times
+    )
+
+
+def _latest_first(jobs: Collection[str]) -> Select[ObservationRow]:
+    """Return the rows of some jobs, those of each the latest first."""
     key = inspect(ObservationRow).primary_key
-    rows = select(ObservationRow).where(ObservationRow.job == job)
+    rows = select(ObservationRow).where(ObservationRow.job.in_(jobs))
     return rows.order_by(ObservationRow.updated_seconds.desc(), *key)

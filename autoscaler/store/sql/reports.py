@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from typing import Final
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
@@ -25,19 +26,23 @@ from autoscaler.store.repositories.time_uses import lost_work_of
 from autoscaler.store.sql.cache import LiveRecords
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.instances import instance_row
+from autoscaler.store.sql.job_facts import FactCache, grouped
 from autoscaler.store.sql.jobs import job_row, keep_job
 from autoscaler.store.sql.measurements import SqlBook
 from autoscaler.store.sql.schema import FailureRow, JobRow, SampleRow
 from autoscaler.store.sql.time_uses import LostWorkRow
 
+_FAILURES: Final = "failures"
+
 
 class SqlReports(Reports):
     """Repository on the table of failures. Rows of jobs and instances hold the reports."""
 
-    def __init__(self, database: Database, live: LiveRecords[JobRecord]) -> None:
-        """Use a database, and the live jobs that its other repositories keep."""
+    def __init__(self, database: Database, live: LiveRecords[JobRecord], facts: FactCache) -> None:
+        """Use a database, and the live jobs and facts that its other repositories keep."""
         self._database = database
         self._live = live
+        self._facts = facts
 
     def add(
         self, job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
@@ -92,15 +97,15 @@ class SqlReports(Reports):
             record = failed(row.to(JobRecord), failure)
             row.take(record)
             keep_job(self._database, session, self._live, record)
-            self._database.drop_after_commit(session, ("failures", job))
+            self._database.drop_after_commit(session, (_FAILURES, job))
             return True
 
     def failures(self, job: str) -> tuple[Failure, ...]:
-        def load(session: Session) -> tuple[Failure, ...]:
-            rows = select(FailureRow).where(FailureRow.job == job).order_by(FailureRow.id)
-            return tuple(row.failure for row in session.scalars(rows))
+        def load(session: Session, jobs: Sequence[str]) -> Mapping[str, tuple[Failure, ...]]:
+            rows = select(FailureRow).where(FailureRow.job.in_(jobs)).order_by(FailureRow.id)
+            return grouped(jobs, ((row.job, row.failure) for row in session.scalars(rows)))
 
-        return self._database.cached(("failures", job), load)
+        return self._facts.of_job(_FAILURES, job, load)
 
     def last_failures(self, jobs: Collection[str]) -> Mapping[str, Failure]:
         rows = select(FailureRow).where(FailureRow.job.in_(jobs)).order_by(FailureRow.id)

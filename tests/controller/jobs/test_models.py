@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from autoscaler.controller.jobs.models import Models
 from autoscaler.controller.jobs.step_times import KnownStepTimes
+from autoscaler.domain.errors import StoreError
 from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
@@ -31,14 +33,14 @@ class _Job:
         self.record: JobRecord = self.store.jobs.add(JobSpec(name="a", command=("train",)), 0.0)
         self.now_seconds = 0.0
         self._known = KnownStepTimes(self.store)
-        self._models = Models(self.store)
+        self.models = Models(self.store)
 
     def model_after(self, *reports: StepObservation) -> ThroughputModel:
         for report in reports:
             self.now_seconds += 10.0
             self.store.measurements.add_observations(self.record.id, [report], self.now_seconds)
         step_times = self._known.of(self.record, None)
-        return self._models.of(self.record, step_times, [OFFER], self.now_seconds)["t4"]
+        return self.models.of(self.record, step_times, [OFFER], self.now_seconds)["t4"]
 
 
 def test_a_size_that_is_far_slower_is_measured_with_its_second_report() -> None:
@@ -109,3 +111,39 @@ def test_a_tick_without_new_measurements_fits_nothing_from_a_database(
     world.tick()
     assert len(fitted) > counts[0]
     assert len(read) > counts[1]
+
+
+def test_models_that_can_not_be_stored_affect_no_other_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = memory_store()
+    names = ("a", "broken", "c")
+    jobs = [store.jobs.add(JobSpec(name=name, command=("train",)), 0.0) for name in names]
+    known, models = KnownStepTimes(store), Models(store)
+    store_models = store.measurements.save_all_models
+
+    def save(of_jobs: Mapping[str, Mapping[str, ThroughputModel]]) -> None:
+        if "broken" in of_jobs:
+            raise ValueError("can't be written")
+        store_models(of_jobs)
+
+    monkeypatch.setattr(store.measurements, "save_all_models", save)
+    fitted = [models.of(job, known.of(job, None), [OFFER], 0.0) for job in jobs]
+    models.save()
+    assert [store.measurements.models(name) for name in names] == [fitted[0], {}, fitted[2]]
+
+
+def test_models_are_stored_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = _Job()
+
+    def fail(of_jobs: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.store.measurements, "save_all_models", fail)
+        model = job.model_after(HERE)
+        with pytest.raises(StoreError):
+            job.models.save()
+    assert job.store.measurements.models("a") == {}
+    job.models.save()
+    assert job.store.measurements.models("a") == {"t4": model}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,13 @@ from sqlalchemy.orm import SessionTransaction
 
 from autoscaler.domain.errors import StoreError
 from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.job import JobPhase
 from autoscaler.store.opening import open_store
-from autoscaler.store.sql.cache import LiveRecords
-from tests.conformance.store_examples import add_job, end, launch
+from autoscaler.store.sql.cache import LiveRecords, StoreCache
+from autoscaler.store.store import Store
+from tests.conformance.store_examples import NOW, add_job, end, launch, observation
 from tests.store.led import led_store
+from tests.store.test_statements import counted
 
 
 @dataclass(frozen=True)
@@ -107,3 +110,63 @@ def test_nothing_is_kept_until_a_failed_commit_can_have_no_effect_any_more(
     assert store.jobs.get(job) is store.jobs.get(job)
     server.close()
     store.close()
+
+
+def test_values_of_one_kind_are_read_together_until_one_of_them_fails() -> None:
+    cache, reads = StoreCache(), []
+
+    def load(names: Sequence[str]) -> Mapping[str, str]:
+        reads.append(tuple(names))
+        if "broken" in names:
+            raise ValueError("can't be read")
+        return {name: f"value of {name}" for name in names}
+
+    def get(name: str, others: Sequence[str]) -> str:
+        return cache.get_of_kind(1, "kind", name, lambda: others, load)
+
+    assert get("b", "abc") == "value of b"
+    assert get("c", "abcd") == "value of c"
+    cache.drop(("kind", "a"), ("kind", "c"))
+    assert get("a", "abcd") == "value of a"
+    assert reads == [("b", "a", "c"), ("a", "c", "d")]
+    reads.clear()
+    assert get("e", ["broken", "f"]) == "value of e"
+    assert get("f", ["broken", "f"]) == "value of f"
+    with pytest.raises(ValueError, match="can't be read"):
+        get("broken", ["broken", "f"])
+    assert reads == [("e", "broken", "f"), ("e",), ("f",), ("broken",)]
+    assert cache.get_of_kind(None, "kind", "a", lambda: "xyz", load) == "value of a"
+    assert reads[-1] == ("a",)
+
+
+def test_a_value_that_changes_while_it_is_read_with_others_is_read_again() -> None:
+    cache, versions = StoreCache(), {"a": 1, "b": 1}
+
+    def load(names: Sequence[str]) -> Mapping[str, int]:
+        values = {name: versions[name] for name in names}
+        if versions["b"] == 1:
+            versions["b"] = 2
+            cache.drop(("kind", "b"))
+        return values
+
+    def get(name: str) -> int:
+        return cache.get_of_kind(1, "kind", name, lambda: "ab", load)
+
+    assert get("a") == 1
+    assert get("b") == 2
+    assert versions.pop("a") and get("a") == 1
+
+
+def test_facts_of_all_live_jobs_are_read_by_one_statement(store: Store) -> None:
+    jobs = [add_job(store, name) for name in "abc"]
+    for job in jobs:
+        store.measurements.add_observations(job, [observation()], NOW)
+    store.jobs.set_phase(jobs[2], JobPhase.STOPPING, NOW)
+    store.jobs.set_phase(jobs[2], JobPhase.STOPPED, NOW)
+    store.jobs.alive()
+    with counted() as statements:
+        assert [len(store.measurements.observations(job)) for job in jobs[:2]] == [1, 1]
+    assert sum(statement.startswith("SELECT") for statement in statements) == 1
+    with counted() as statements:
+        assert len(store.measurements.observations(jobs[2])) == 1
+    assert sum(statement.startswith("SELECT") for statement in statements) == 1
