@@ -1,7 +1,7 @@
 """The classifier names the category of labelled ends of output from public threads.
 
-Sets 1 to 4 were at hand when the rules were written; set 5 was gathered after the last change of a
-rule, and shows what to expect of output not seen before.
+The held-out set shows what to expect of output not seen before; the others were at hand when the
+rules were written or changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import re
 from pathlib import Path
 
 from autoscaler.domain.report import FailureCategory
-from benchmarks.failure_categories import HELD_OUT_SET, Tail, kappa, load_tails, macro_f1
+from benchmarks.failure_categories import (
+    HELD_OUT_SET,
+    Tail,
+    kappa,
+    kappa_of_passes,
+    load_tails,
+    macro_f1,
+)
 
 TAILS = load_tails()
 
@@ -27,20 +34,21 @@ def test_most_categories_are_told_right() -> None:
 def test_output_not_seen_before_is_told_right_less_often() -> None:
     held_out = [tail for tail in TAILS if tail.number_of_set == HELD_OUT_SET]
     right = sum(tail.category == tail.agreed for tail in held_out)
-    assert right >= 0.70 * len(held_out)
-    assert score(held_out) >= 0.55
+    assert right >= 0.75 * len(held_out)
+    assert score(held_out) >= 0.75
 
 
 def test_labels_are_categories_on_which_two_passes_agree() -> None:
-    labels = {label for tail in TAILS for label in (tail.first, tail.second, tail.agreed)}
+    labels = {label for tail in TAILS for label in (tail.first, tail.agreed)}
     assert labels <= {category.value for category in FailureCategory}
-    assert kappa([tail.first for tail in TAILS], [tail.second for tail in TAILS]) >= 0.8
+    assert kappa_of_passes(TAILS) >= 0.8
 
 
 def test_a_second_annotator_labels_alike_and_confirms_the_rules() -> None:
-    independent = [tail.independent for tail in TAILS]
-    assert kappa([tail.agreed for tail in TAILS], independent) >= 0.9
-    assert macro_f1(independent, [tail.category for tail in TAILS]) >= 0.90
+    labelled = [tail for tail in TAILS if tail.independent is not None]
+    independent = [str(tail.independent) for tail in labelled]
+    assert kappa([tail.agreed for tail in labelled], independent) >= 0.9
+    assert macro_f1(independent, [tail.category for tail in labelled]) >= 0.90
 
 
 def test_each_tail_has_its_source_and_no_address_or_secret() -> None:
