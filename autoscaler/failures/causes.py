@@ -10,7 +10,14 @@ from typing import Final
 
 from autoscaler.domain.report import FailureCategory, FailureReason
 from autoscaler.failures.evidence import Evidence, Raised, raised_of, read_evidence
-from autoscaler.failures.rules import CODE_ERRORS, RULES, Beside, FailureRule
+from autoscaler.failures.rules import (
+    CODE_ERRORS,
+    LOST_WORDS,
+    REPORT_ERRORS,
+    RULES,
+    Beside,
+    FailureRule,
+)
 
 _LONGEST_CAUSE: Final = 1000
 _LONGEST_ERROR: Final = 800
@@ -82,7 +89,10 @@ def _match_rules(evidence: Evidence) -> Diagnosis | None:
     texts = {str(error): error.whole for error in (raised.root, raised)}
     texts |= {error.whole: error.whole for error in (raised.root, raised)}
     beside = [rule for rule in RULES if rule.beside is not Beside.NEVER]
-    return _first_match(RULES, texts, f" ({raised.place})") or _first_match(beside, lines, "")
+    told = _first_match(RULES, texts, f" ({raised.place})") or _first_match(beside, lines, "")
+    if told is not None and told.category is FailureCategory.NETWORK and raised.is_of_group:
+        return Diagnosis(FailureCategory.COMMUNICATION, _one_line(f"{LOST_WORDS}{raised.whole}"))
+    return told
 
 
 def _texts_of(lines: Sequence[str]) -> dict[str, str]:
@@ -124,6 +134,8 @@ def _describe_unmatched(evidence: Evidence, memory_kills: int | None) -> Diagnos
 
 def _category_of_error(name: str) -> FailureCategory:
     """Return the category of an exception that no rule fits, by the name of its type."""
+    if REPORT_ERRORS.match(name):
+        return FailureCategory.UNKNOWN
     is_of_code = CODE_ERRORS.match(name) is not None
     return FailureCategory.SEMANTIC if is_of_code else FailureCategory.EXCEPTION
 

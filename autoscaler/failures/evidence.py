@@ -17,7 +17,11 @@ from itertools import takewhile
 from pathlib import PurePath
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_RANK = re.compile(r"^\[[A-Za-z]\w*\]: ?")
+# Names of the process that printed a line: torchrun's, Ray's, docker compose's.
+_RANK = re.compile(r"^(?:\((?:\w+ )?pid=\d+[^)]*\) |[\w.-]+ +\| )?(?:\[[A-Za-z]\w*\]: ?)?")
+_NATIVE_FRAME = re.compile(r"^\s*(?:frame #\d+: |(?:#?\d+ +|@ +)?0x[0-9a-f]{6,}\b|@ +\(nil\))")
+# Ray lists what may have ended a process that it did not see end.
+_GUESSES = re.compile(r"There are some potential root causes\..*")
 _LAUNCHER_LOG = re.compile(r"^[IWEF]\d{4} [\d:.]+ +\d+ (?:\S*/)?torch/distributed/(?:elastic|run)")
 _REPORT = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _REPORTED_EXIT = re.compile(r"^\s+exitcode\s*:\s*(-?\d+)")
@@ -45,13 +49,15 @@ _SHELL_SIGNAL_BASE = 128
 class Frame:
     """A stack frame: base name of the file, line and function; no function for a syntax error.
 
-    `is_library` is True for frames of Python, installed packages, Castor and Optuna.
+    `is_library` is True for frames of Python, installed packages, Castor and Optuna, `is_of_group`
+    for those of PyTorch's process groups and launcher.
     """
 
     file: str
     line: int
     function: str
     is_library: bool
+    is_of_group: bool = False
 
     @property
     def constant(self) -> str:
@@ -90,6 +96,11 @@ class Raised:
         place_of_cause = None if self.raised_from is None else self.raised_from.own_place
         own_frames = (frame for frame in reversed(self.frames) if not frame.is_library)
         return place_of_cause or next(own_frames, None)
+
+    @property
+    def is_of_group(self) -> bool:
+        """Whether the training's process group raised the exception."""
+        return self.frames[-1].is_of_group
 
     @property
     def place(self) -> Frame:
@@ -165,7 +176,10 @@ def read_evidence(exit_code: int, last_lines: Sequence[str]) -> Evidence:
     if report is not None:
         exit_code, recorded_traceback = _read_report(lines[report:], exit_code)
         lines = lines[: _last_traceback(lines[:report])]
+    lines = [line for line in lines if not _NATIVE_FRAME.match(line)]
     script_lines = tuple(line for line in lines if not _LAUNCHER_LOG.match(line))
+    if report is None and not script_lines:
+        script_lines = tuple(lines)
     exit_code = _decode_shell_signal(exit_code)
     evidence = Evidence(exit_code, None, script_lines)
     if evidence.was_killed:
@@ -178,7 +192,7 @@ def read_evidence(exit_code: int, last_lines: Sequence[str]) -> Evidence:
 
 def _strip_terminal(line: str) -> str:
     last_drawn = line.rstrip().rpartition("\r")[2]
-    return _RANK.sub("", _ESCAPE.sub("", last_drawn))
+    return _GUESSES.sub("", _RANK.sub("", _ESCAPE.sub("", last_drawn)))
 
 
 def _read_report(report: Sequence[str], exit_code: int) -> tuple[int, list[str]]:
@@ -241,7 +255,8 @@ def _continues_message(line: str) -> bool:
 
 
 def _frame_of(path: str, line: int, function: str) -> Frame:
-    return Frame(PurePath(path).name, line, function, is_library=bool(_LIBRARY.search(path)))
+    is_library, is_of_group = bool(_LIBRARY.search(path)), "/torch/distributed/" in path
+    return Frame(PurePath(path).name, line, function, is_library, is_of_group)
 
 
 def _most_relevant(exceptions: Sequence[Raised]) -> Raised | None:

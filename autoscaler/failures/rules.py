@@ -2,12 +2,15 @@
 
 The categories follow Jeon et al. (USENIX ATC'19), Table 7, observed in two months of failures of a
 shared cluster, with full disks, networks and programs ended from outside added. Specific rules
-precede general ones.
+precede general ones. A rule prefers what software gives in a fixed form: the type of an
+exception, an errno, an HTTP status, a signal, a code of a CUDA library. `_errno` to `_type` write
+these forms.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -47,6 +50,50 @@ def _rule(
     return FailureRule(re.compile(pattern, re.MULTILINE), category, words, beside)
 
 
+def _errno(*numbers: int) -> str:
+    """Return a pattern of these errnos, as Python, C libraries and Rust print them."""
+    either = "|".join(str(number) for number in numbers)
+    return rf"(?:\[Err(?:no|or) |\b[Ee]rrno[ :=]+|\(os error )(?:{either})\b"
+
+
+def _http(statuses: str) -> str:
+    """Return a pattern of these HTTP statuses, a pattern too, as clients print them."""
+    return (
+        rf"(?:HTTP(?: [Ee]rror| status| response)?(?: code)?|[Ss]tatus(?:[ _]code)?|Response"
+        rf"|[Rr]eturned error)[ :=\[(]+(?:{statuses})\b"
+        rf"|\b(?:{statuses}) (?:Client|Server) Error|\((?:{statuses})\) when calling"
+        rf"|^\w*H(?:TTP|ttp)\w*: \D*(?:{statuses})\b"
+    )
+
+
+def _signals(*numbers: int) -> str:
+    """Return a pattern of the end of a process by one of these signals, as launchers print it."""
+    either = "|".join(str(number) for number in numbers)
+    names = "|".join(signal.Signals(number).name for number in numbers)
+    of_shell = "|".join(str(128 + number) for number in numbers)
+    return (
+        rf"\b(?:exit|return) ?(?:code|status)[ :=]*(?:-(?:{either})|{of_shell})\b"
+        rf"|(?:\b[Ss]ignal|[Ss]ignals\.)[ :=]*\(?(?:(?:{either})\b|(?:{names})\b)"
+        rf"|\b(?:{names})\)? .*(?:received|at time)"
+    )
+
+
+def _type(words: str) -> str:
+    """Return a pattern of exceptions whose type has one of these words, as a pattern, in it."""
+    return rf"^_?\w*(?:{words})\w*(?::|$)"
+
+
+_CRASH_SIGNALS: Final = (4, 6, 7, 8, 11)
+# Words of a library's complaint about shapes and types of tensors.
+_TENSOR_WORDS: Final = (
+    r"(?:\b(?:shape|size|dim|dimension|dtype)s?\b|scalar type|batch_size|Tensor\b)"
+)
+_CONFLICT_WORDS: Final = (
+    r"(?:expect|must|match|should|but got|but found|only support|incompatible|invalid|not equal"
+    r"|does not|don't|doesn't|cannot|can't|same|differ)"
+)
+
+LOST_WORDS: Final = "lost contact with another worker: "
 RAISED_WORDS: Final = "the script raised {error}{place}"
 _BROKEN_WORDS: Final = "a device is broken: {error}"
 # Xid codes after which NVIDIA's documentation names the hardware or the link as the cause.
@@ -57,12 +104,15 @@ CODE_ERRORS: Final = re.compile(
 )
 """Errors of the program's own code that no rule fits."""
 
+REPORT_ERRORS: Final = re.compile(r"^(?:ChildFailed|RayActor|ActorDied|WorkerCrashed)Error\b")
+"""Errors by which a launcher says that some process failed, not why."""
+
 RULES: Final = (
     _rule(Category.DEVICE_MEMORY, r"^DeviceMemoryError: (?P<said>.+)", "{said}"),
     _rule(
         Category.BROKEN_DEVICE,
         rf"\bXid \([^)]*\): (?:{_HARDWARE_XID})\b|previous Xid (?:{_HARDWARE_XID})\b"
-        r"|fallen off the bus|GPU (?:is )?lost|lost from the bus|RmInitAdapter failed"
+        r"|fallen off the bus|(?i:GPU[ _](?:is[ _])?lost)|lost from the bus|RmInitAdapter failed"
         r"|Unable to determine the device handle",
         _BROKEN_WORDS,
         Beside.DECISIVE,
@@ -86,14 +136,14 @@ RULES: Final = (
     ),
     _rule(
         Category.HOST_MEMORY,
-        r"DataLoader worker .*signal: Bus error|insufficient shared memory"
+        r"(?i:DataLoader worker .*signal: ?Bus error)|insufficient shared memory"
         r"|unable to (?:open|write to) (?:shared memory|file </torch)",
         "a DataLoader worker ran out of shared memory{place}: lower num_workers",
         Beside.DECISIVE,
     ),
     _rule(
         Category.HOST_MEMORY,
-        r"DataLoader worker .*signal: Killed",
+        r"(?i:DataLoader worker .*signal: ?Killed)",
         "a DataLoader worker was killed, probably out of memory{place}: lower num_workers",
     ),
     _rule(
@@ -107,15 +157,16 @@ RULES: Final = (
     _rule(
         Category.HOST_MEMORY,
         r"^_?\w*MemoryError|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator"
-        r"|CPUAllocator\.cpp|Unable to allocate .* for an array|signal SIGKILL|Signals\.SIGKILL",
+        r"|CPUAllocator\.cpp|Unable to allocate .* for an array|(?i:allocate (?:cpu|host) memory)"
+        rf"|{_errno(12)}|{_signals(9)}",
         "the instance ran out of memory{place}: {error}",
         Beside.FALLBACK,
     ),
     _rule(
         Category.DISK_FULL,
         r"No space left on device"
-        r"|(?i:not enough (?:free )?(?:disk )?space|insufficient disk space)"
-        r"|\[Err(?:no|or) (?:28|122)\]|Disk quota exceeded|StorageFull",
+        r"|(?i:not enough (?:free )?(?:disk )?space|insufficient disk space|disk quota exceeded"
+        rf"|\bdisk is full)|StorageFull|{_errno(28, 122)}",
         "the disk is full{place}: {error}",
         Beside.FALLBACK,
     ),
@@ -130,7 +181,9 @@ RULES: Final = (
         r"|^RuntimeError: write\(\): fd \d+ failed|^SafetensorError|Error while (?:de)?serializing"
         r"|^UnpicklingError|pickle data was truncated|invalid load key"
         r"|^EOFError: Ran out of input|file in archive is not in a subdirectory"
-        r"|\bwrite error: wrote \d+ blocks|(?i:checkpoint|ckpt)\S*; Input/output error",
+        r"|\bwrite error: wrote \d+ blocks|(?i:checkpoint|ckpt)\S*; Input/output error"
+        r"|(?i:(?:unable|failed|could not|can't|cannot) (?:to )?(?:load|read|save|write|restore)\b"
+        r".*\b(?:checkpoint|ckpt))",
         "a checkpoint can't be read or written{place}: {error}",
     ),
     _rule(
@@ -143,8 +196,9 @@ RULES: Final = (
     ),
     _rule(
         Category.CUDA_START,
-        r"No CUDA GPUs are available|CUDA unknown error|failed initialization error"
-        r"|(?:CUDA error: |[Cc]uda failure ')initialization error|CUDA_ERROR_NOT_INITIALIZED"
+        r"No CUDA GPUs are available|(?i:cuda (?:error: )?unknown error)"
+        r"|(?i:cuda is (?:not |un)available)"
+        r"|\binitialization error\b|CUDA_ERROR_NOT_INITIALIZED"
         r"|no CUDA-capable device"
         r"|CUDA driver initialization failed|not compiled with CUDA|system not yet initialized"
         r"|busy or unavailable|Found no NVIDIA driver|THCGeneral.*unknown error"
@@ -168,27 +222,28 @@ RULES: Final = (
         r"|client socket has (?:timed out|failed)|EADDRINUSE|\bMPI_ABORT|ORTE has lost"
         r"|Rendezvous\w*(?:Timeout|Connection|Closed|Graceful|State)|[Ll]ighthouse|\b[Qq]uorum\b"
         r"|\bc10d\b|TCPStore|DistBackendError|^RuntimeError: Socket Timeout"
-        r"|socket has failed to (?:listen|bind)|Address already in use|process group .*timed out",
-        "lost contact with another worker: {error}",
+        r"|socket has failed to (?:listen|bind)|Address already in use|process group .*timed out"
+        r"|is dead because its (?:owner|node) has died|actor died because its node",
+        f"{LOST_WORDS}{{error}}",
     ),
     _rule(
         Category.CUDA_FAILURE,
-        r"CUDA error|CUDNN_STATUS|CUBLAS_STATUS"
-        r"|C[Uu](?:BLAS|DNN|FFT|SOLVER|SPARSE) (?:error|failure)"
-        r"|cuDNN error|[Cc]u(?:blas|dnn) (?:runtime )?error"
-        r"|HIP error|[Cc]uda failure",
+        r"(?i:\b(?:cuda|hip|cu(?:blas|dnn|fft|solver|sparse|rand))\b.{0,30}\b(?:error|fail\w*)\b)"
+        r"|\bCU(?:DA|BLAS|DNN|FFT|SOLVER|SPARSE|RAND)_(?:STATUS_|ERROR_|\w+_ERROR)"
+        r"|\bcudaError|unspecified launch failure|the library was not initialized",
         "CUDA failed{place}: {error}",
     ),
     _rule(
         Category.PERMISSION,
-        r"^PermissionError|[Pp]ermission denied|Access ?Denied|40[13] (?:Client Error|Forbidden)"
-        r"|\(40[13]\) when calling|^GatedRepoError|gated repo|Access to model \S+ is restricted"
-        r"|^NoCredentialsError|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch"
-        r"|HTTP Error 40[13]|not have permission|Operation not permitted|Read-only file system"
-        r"|[Nn]ot authorized|Unauthorized|Authentication failed|[Ii]nvalid credentials"
-        r"|(?i:api[ _]key) (?:is )?(?:not configured|not set|missing|required|expired|invalid)"
-        r"|(?i:invalid api[ _]key)|Access is denied|[Aa]uthentication (?:required|error)"
-        r"|AuthenticationError|Please log ?in",
+        _type("Permission|Credential|Unauthori[sz]ed|Forbidden|AccessDenied|Authenticat|GatedRepo")
+        + rf"|{_http('40[137]')}|{_errno(1, 13, 30)}"
+        r"|(?i:permission denied|access ?(?:is )?denied|403 forbidden|401 unauthorized|gated repo"
+        r"|(?:not have|no) permission|operation not permitted|read-only file system"
+        r"|not authorized|unauthorized|authentication (?:failed|required|error)"
+        r"|invalid[ _](?:credentials|grant|api[ _]key)"
+        r"|api[ _]key (?:is )?(?:not configured|not set|missing|required|expired|invalid))"
+        r"|Access to model \S+ is restricted"
+        r"|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|Please log ?in",
         "something is not permitted{place}: {error}",
     ),
     _rule(
@@ -220,7 +275,7 @@ RULES: Final = (
     _rule(
         Category.IMPORT,
         r"subprocess-exited-with-error|(?:setup\.py|build wheel) .*did not run successfully"
-        r"|Failed to build installable wheels|version `GLIBC",
+        r"|(?i:(?:failed to build|could not build|failed building) .*wheels?)|version `GLIBC",
         "a package can't be built: {error}",
     ),
     _rule(
@@ -262,35 +317,38 @@ RULES: Final = (
     ),
     _rule(
         Category.INPUT,
-        r"^FileNotFoundError|No such file|NoSuchKey|NoSuchBucket|404 Client Error"
-        r"|^\w*DecodeError|^BadZipFile|^IsADirectoryError|^NotADirectoryError"
-        r"|UnidentifiedImageError|image file is truncated|DatasetNotFoundError"
-        r"|^\w+NotFoundError|^Arrow\w+|^DatasetGenerationError|^EmptyDataError|^ParserError"
-        r"|^(?:Scanner|Composer|YAML)Error|could not convert string to|invalid literal for int"
+        r"No such file|NoSuchKey|NoSuchBucket|Missing mandatory value"
+        + rf"|{_type('NotFound|Missing|Decode|ADirectory|Validation|DatasetGeneration')}"
+        rf"|{_type('Unidentified|BadZip|EmptyData|Parser|Scanner|Composer|YAML|^Arrow')}"
+        rf"|{_http('404|410')}|{_errno(2, 20, 21)}"
+        r"|image file is truncated|could not convert string to|invalid literal for int"
         r"|[Nn]ot a gzipped file|CRC check failed|cannot identify image file"
         r"|Found 0 (?:files|images)"
         r"|does not appear to have a file named|No such option|Invalid value for"
-        r"|Parquet magic bytes|num_samples=0|not a valid model identifier|HTTP Error 404",
+        r"|Parquet magic bytes|num_samples=0|not a valid model identifier"
+        r"|(?i:can(?:not|'t) (?:load|find|open|read) |could not (?:find|open|read) )"
+        r"|(?i:unexpected(?:ly reached)? end of (?:file|data|stream))",
         "an input can't be read{place}: {error}",
     ),
     _rule(
         Category.NETWORK,
-        r"Connection (?:reset|refused|closed|timed out|broken|aborted|was closed)|Broken pipe"
+        r"(?i:connection (?:reset|refused|closed|timed out|broken|aborted|was closed))|Broken pipe"
         r"|Max retries exceeded|[Nn]ame resolution|Name or service not known"
         r"|Network is unreachable|EOF from S3"
-        r"|[Rr]ead timed out|\b(?:429|50[0234]) (?:Client|Server) Error|Too Many Requests"
+        r"|[Rr]ead timed out|Too Many Requests"
         r"|Gateway Time-?out|Service Unavailable|IncompleteRead|SlowDown|RequestTimeout"
-        r"|^(?:Connection|Connect|Read|Timeout|SSL|EndpointConnection|Protocol)\w*Error"
-        r"|^(?:Connect|Read)Timeout|^gaierror|^URLError|urlopen error|^TimeoutError|^ProxyError"
-        r"|HTTP Error (?:429|5\d\d)|^(?:RemoteDisconnected|ChunkedEncodingError)"
-        r"|[Cc]ould not resolve host",
+        rf"|{_type('Connect(?:ion|Error|Timeout)|ReadTimeout|Timeout(?:Error|Exception)|SSLError')}"
+        rf"|{_type('ProtocolError|URLError|ProxyError|RemoteDisconnected|ChunkedEncoding|Unavailable')}"
+        rf"|{_http('408|425|429|5[0-9]{2}')}|{_errno(-2, -3, 32, 101, 104, 110, 111, 113)}"
+        r"|^gaierror|urlopen error|[Cc]ould not resolve host",
         "a network connection failed{place}: {error}",
     ),
     _rule(
         Category.DIVERGED,
         r"^(?:FloatingPoint|Diverged)Error|Loss became infinite"
         r"|(?i:\bloss\b.{0,40}\b(?:nan|inf|infinite)\b|\bnan\b.{0,20}\bloss)"
-        r"|NaN or Inf found|returned nan values|[Nn]on-?finite (?:loss|grad)"
+        r"|returned nan values|[Nn]on-?finite (?:loss|grad)|(?i:\bnan (?:or|and|/) ?inf\b)"
+        r"|^(?:Value|Runtime|Assertion)Error: (?!.*(?:[Ii]nput|convert)).*\b(?i:nan)\b"
         r"|loss scale already at minimum|[Mm]inimum loss scale|loss scale to 0\.0"
         r"|invalid values:\s*tensor\(\[+nan|(?i:gradients?\b.{0,30}\b(?:nan|inf)\b)",
         "training diverged{place}: {error}",
@@ -303,6 +361,8 @@ RULES: Final = (
     _rule(
         Category.SEMANTIC,
         r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
+        rf"|^(?:Value|Runtime|InvalidArgument)Error: (?=.*{_TENSOR_WORDS})(?=.*{_CONFLICT_WORDS})"
+        r"|has no attribute '|object is not (?:callable|iterable|subscriptable)|^\s*full_key: "
         r"|shapes? .*(?:invalid|cannot be multiplied|mismatch)|[Ss]ize mismatch"
         r"|must match the (?:existing )?size|Sizes of tensors must match|Expected all tensors"
         r"|(?:expected|found|same) (?:scalar type|dtype)|Found dtype|[Dd]type mismatch"
@@ -322,16 +382,13 @@ RULES: Final = (
         Category.CRASH,
         r"\bCheck failed: |[Ss]egmentation fault|\(core dumped\)|free\(\): |double free"
         r"|malloc\(\): |munmap_chunk"
-        r"|free invalid pointer|Illegal instruction|Signals\.SIG(?:SEGV|ABRT|BUS|ILL|FPE)"
-        r"|signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|return code = -(?:4|6|7|8|11)\b|[Bb]us error"
-        r"|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\)? .*(?:received|at time)"
-        r"|exitcode *: -(?:4|6|7|8|11)\b",
+        rf"|free invalid pointer|Illegal instruction|[Bb]us error|{_signals(*_CRASH_SIGNALS)}",
         "the process crashed: {error}",
         Beside.FALLBACK,
     ),
     _rule(
         Category.ENDED_FROM_OUTSIDE,
-        r"^KeyboardInterrupt|Received (?:1|2|15) (?:SIG\w+ )?death signal"
+        r"^KeyboardInterrupt|Received (?:1|2|15|Signals\.SIG(?:TERM|INT|HUP)) (?:SIG\w+ )?death "
         r"|closing signal SIG(?:TERM|INT|HUP)|killed by signal: (?:Terminated|Hangup|Interrupt)"
         r"|\bCANCELLED AT\b|DUE TO (?:TIME LIMIT|PREEMPTION|JOB REQUEUE|NODE FAILURE)"
         r"|(?i:host ec2\b.*terminated|\b(?:job|instance|node|vm|task)\b.{0,30}\bpreempted)",
