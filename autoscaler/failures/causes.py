@@ -24,6 +24,8 @@ _LONGEST_ERROR: Final = 800
 _LINES_SEARCHED: Final = 30
 _OUTSIDE_EXIT_CODES: Final = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 _MODULE: Final = re.compile(r"^(?:\w+\.)+(?=_?[A-Z]\w*(?::|$))")
+# An exception behind the prefix of a log.
+_LOGGED_ERROR: Final = re.compile(r"[\s\])>|](?:\w+\.)*(?=_?[A-Z]\w*(?:Error|Exception): )")
 _NAMED_ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<type>_?[A-Z]\w*(?:Error|Exception))\b")
 _OF_REASON: Final = {
     FailureReason.DIVERGED: FailureCategory.DIVERGED,
@@ -98,9 +100,15 @@ def _match_rules(evidence: Evidence) -> Diagnosis | None:
 def _texts_of(lines: Sequence[str]) -> dict[str, str]:
     """Return the lines, newest first, each as the text to search and the text to show.
 
-    The text to search has no module before the type of an exception, as in `Raised`.
+    The text to search has no module before the type of an exception, as in `Raised`. An exception
+    behind the prefix of a log is a text of its own.
     """
-    return {_MODULE.sub("", line): line for line in reversed(lines)}
+    texts = {}
+    for line in reversed(lines):
+        texts[_MODULE.sub("", line)] = line
+        if match := _LOGGED_ERROR.search(line):
+            texts.setdefault(line[match.end() :], line)
+    return texts
 
 
 def _first_match(

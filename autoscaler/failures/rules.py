@@ -104,7 +104,9 @@ CODE_ERRORS: Final = re.compile(
 )
 """Errors of the program's own code that no rule fits."""
 
-REPORT_ERRORS: Final = re.compile(r"^(?:ChildFailed|RayActor|ActorDied|WorkerCrashed)Error\b")
+REPORT_ERRORS: Final = re.compile(
+    r"^(?:ChildFailedError|RayActorError|ActorDiedError|WorkerCrashedError|ProcessExitedException)\b"
+)
 """Errors by which a launcher says that some process failed, not why."""
 
 RULES: Final = (
@@ -112,7 +114,7 @@ RULES: Final = (
     _rule(
         Category.BROKEN_DEVICE,
         rf"\bXid \([^)]*\): (?:{_HARDWARE_XID})\b|previous Xid (?:{_HARDWARE_XID})\b"
-        r"|fallen off the bus|(?i:GPU[ _](?:is[ _])?lost)|lost from the bus|RmInitAdapter failed"
+        r"|fallen off the bus|(?i:GPU[ _]?(?:is[ _]?)?lost)|lost from the bus|RmInitAdapter failed"
         r"|Unable to determine the device handle",
         _BROKEN_WORDS,
         Beside.DECISIVE,
@@ -120,7 +122,8 @@ RULES: Final = (
     _rule(
         Category.BROKEN_DEVICE,
         r"uncorrectable (?:ECC|NVLink|error)|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE"
-        r"|cudaErrorECCUncorrectable|CUDA_ERROR_CONTAINED|a hardware error",
+        r"|cudaErrorECCUncorrectable|CUDA_ERROR_CONTAINED|a hardware error"
+        r"|(?i:nvlink\b.{0,30}\b(?:error|fatal|fail))",
         _BROKEN_WORDS,
         Beside.FALLBACK,
     ),
@@ -130,7 +133,7 @@ RULES: Final = (
         r"(?:backend )?(?i:out[ _]of[ _]memory)|[Cc]uda failure '?out of memory"
         r"|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|^OutOfMemoryError|resource allocation failed"
         r"|RESOURCE_EXHAUSTED|[Rr]an out of memory in memory space|OOM when allocating"
-        r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
+        r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|Dst tensor is not initialized",
         "a device ran out of memory{place}: lower device_max under batch",
         Beside.FALLBACK,
     ),
@@ -150,7 +153,8 @@ RULES: Final = (
         Category.HOST_MEMORY,
         r"oom-kill|oom_kill|OOM[- ]?[Kk]ill|Out of memory: Kill|out-of-memory handler"
         r"|low on resource: memory|MemoryPressure|(?:return|exit) ?code[ :=]*-9\b"
-        r"|: Out Of Memory\b|\b\d+ Killed +\S|^Killed$",
+        r"|: Out Of Memory\b|(?i:exceeded .*memory limit|memory usage limit)"
+        r"|\b\d+ Killed +\S|^Killed$",
         "the instance ran out of memory: {error}",
         Beside.DECISIVE,
     ),
@@ -191,12 +195,17 @@ RULES: Final = (
         r"no kernel image is available|driver version is insufficient|driver .*is too old"
         r"|Error 80[34]|forward compatibility was attempted|display driver / cuda driver"
         r"|unsupported toolchain|not compatible with the current PyTorch"
-        r"|Driver/library version mismatch|COMPAT_NOT_SUPPORTED",
+        r"|Driver/library version mismatch|COMPAT_NOT_SUPPORTED|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+        r"|[Nn]o_?[Bb]inary_?[Ff]or_?G|NO_BINARY_FOR_GPU|invalid device function"
+        r"|InvalidDeviceFunction|NoKernelImage|InsufficientDriver|PTX JIT compilation failed"
+        r"|mismatches the version that was used to compile|unsatisfied condition: cuda"
+        r"|(?i:(?:cudnn|cuda) version (?:incompatib|mismatch))",
         "the CUDA version of the environment does not match the device or its driver: {error}",
     ),
     _rule(
         Category.CUDA_START,
-        r"No CUDA GPUs are available|(?i:cuda (?:error: )?unknown error)"
+        r"No (?:CUDA|HIP|XPU) (?:GPUs|devices) are|NVIDIA-SMI has failed"
+        r"|could not select device driver|(?i:cuda (?:error: )?unknown error)"
         r"|(?i:cuda is (?:not |un)available)"
         r"|\binitialization error\b|CUDA_ERROR_NOT_INITIALIZED"
         r"|no CUDA-capable device"
@@ -223,14 +232,18 @@ RULES: Final = (
         r"|Rendezvous\w*(?:Timeout|Connection|Closed|Graceful|State)|[Ll]ighthouse|\b[Qq]uorum\b"
         r"|\bc10d\b|TCPStore|DistBackendError|^RuntimeError: Socket Timeout"
         r"|socket has failed to (?:listen|bind)|Address already in use|process group .*timed out"
-        r"|is dead because its (?:owner|node) has died|actor died because its node",
+        r"|is dead because its (?:owner|node) has died|actor died because its node"
+        r"|(?i:coordination (?:service|agent)|timed out initializing process group"
+        r"|\bbarrier\b.*\btimed? ?out)",
         f"{LOST_WORDS}{{error}}",
     ),
     _rule(
         Category.CUDA_FAILURE,
         r"(?i:\b(?:cuda|hip|cu(?:blas|dnn|fft|solver|sparse|rand))\b.{0,30}\b(?:error|fail\w*)\b)"
         r"|\bCU(?:DA|BLAS|DNN|FFT|SOLVER|SPARSE|RAND)_(?:STATUS_|ERROR_|\w+_ERROR)"
-        r"|\bcudaError|unspecified launch failure|the library was not initialized",
+        r"|\bcudaError|unspecified launch failure|the library was not initialized"
+        r"|HSA_STATUS_ERROR|GPU Hang|^OutOfResources"
+        r"|find (?:an engine to execute|a valid cuDNN algorithm)",
         "CUDA failed{place}: {error}",
     ),
     _rule(
@@ -243,7 +256,8 @@ RULES: Final = (
         r"|invalid[ _](?:credentials|grant|api[ _]key)"
         r"|api[ _]key (?:is )?(?:not configured|not set|missing|required|expired|invalid))"
         r"|Access to model \S+ is restricted"
-        r"|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|Please log ?in",
+        r"|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|Please log ?in"
+        r"|StatusCode\.(?:PERMISSION_DENIED|UNAUTHENTICATED)|could not read Username",
         "something is not permitted{place}: {error}",
     ),
     _rule(
@@ -281,13 +295,21 @@ RULES: Final = (
     _rule(
         Category.IMPORT,
         r"undefined symbol|cannot import name|Failed to import \S+ because|DLL load failed"
-        r"|cannot open shared object file|^(?:Package|Distribution)NotFound",
+        r"|cannot open shared object file|^\w*(?:Package|Distribution)s?NotFound|Unsatisfiable"
+        r"|VersionConflict|binary incompatibility|compiled against A[PB]I version"
+        r"|[Nn]umpy is not available|operator \w+::\w+ does not exist|Error building extension",
         "a library can't be loaded{place}: {error}",
     ),
     _rule(
         Category.SYNTAX,
         r"^(?:SyntaxError|IndentationError|TabError): (?P<said>.*)",
         "the script is not valid Python{place}: {said}",
+    ),
+    _rule(
+        Category.NETWORK,
+        r"(?i:could(?:n't| not) connect to|check your (?:internet |network )?connection)"
+        r"|^LocalEntryNotFoundError|StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED)",
+        "a service can't be reached{place}: {error}",
     ),
     _rule(
         Category.INPUT,
@@ -306,8 +328,9 @@ RULES: Final = (
     ),
     _rule(
         Category.INPUT,
-        r"error: (?P<said>unrecognized arguments.*|the following arguments are.*|argument .*)",
-        "the script does not accept its command line: {said}",
+        r"error: (?P<said>unrecognized arguments.*|the following arguments are.*|argument .*)"
+        r"|^\S+\.py: error: (?P<of_parser>.*)|^Error: (?:Missing|No such|Got unexpected) ",
+        "the script does not accept its command line: {error}",
     ),
     _rule(
         Category.INPUT,
@@ -326,7 +349,8 @@ RULES: Final = (
         r"|Found 0 (?:files|images)"
         r"|does not appear to have a file named|No such option|Invalid value for"
         r"|Parquet magic bytes|num_samples=0|not a valid model identifier"
-        r"|(?i:can(?:not|'t) (?:load|find|open|read) |could not (?:find|open|read) )"
+        r"|(?i:(?:can(?:not|'t)|could not|unable to|failed to) (?:load|find|open|read|decode) )"
+        r"|Error opening '|\.empty\(\) in function|(?i:repository\b.{0,40}\bnot found)"
         r"|(?i:unexpected(?:ly reached)? end of (?:file|data|stream))",
         "an input can't be read{place}: {error}",
     ),
@@ -337,10 +361,11 @@ RULES: Final = (
         r"|Network is unreachable|EOF from S3"
         r"|[Rr]ead timed out|Too Many Requests"
         r"|Gateway Time-?out|Service Unavailable|IncompleteRead|SlowDown|RequestTimeout"
-        rf"|{_type('Connect(?:ion|Error|Timeout)|ReadTimeout|Timeout(?:Error|Exception)|SSLError')}"
-        rf"|{_type('ProtocolError|URLError|ProxyError|RemoteDisconnected|ChunkedEncoding|Unavailable')}"
-        rf"|{_http('408|425|429|5[0-9]{2}')}|{_errno(-2, -3, 32, 101, 104, 110, 111, 113)}"
-        r"|^gaierror|urlopen error|[Cc]ould not resolve host",
+        rf"|{_type('Connect|ReadTimeout|Timeout(?:Error|Exception)|^SSL|Protocol|URLError|Proxy')}"
+        rf"|{_type('Disconnected|ChunkedEncoding|ClientPayload|Unavailable|CommError')}"
+        rf"|{_http('408|425|429|5[0-9][0-9]')}"
+        rf"|{_errno(-2, -3, 32, 101, 104, 107, 110, 111, 112, 113, 116)}"
+        r"|^gaierror|socket\.timeout|urlopen error|[Cc]ould not resolve host",
         "a network connection failed{place}: {error}",
     ),
     _rule(
@@ -362,7 +387,9 @@ RULES: Final = (
         Category.SEMANTIC,
         r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
         rf"|^(?:Value|Runtime|InvalidArgument)Error: (?=.*{_TENSOR_WORDS})(?=.*{_CONFLICT_WORDS})"
-        r"|has no attribute '|object is not (?:callable|iterable|subscriptable)|^\s*full_key: "
+        r"|has no attribute '|object is not (?:callable|iterable|subscriptable)|values to unpack"
+        r"|re-initialize CUDA in forked|[Pp]rocess group has not been initialized"
+        r"|bootstrapping phase|^\s*full_key: "
         r"|shapes? .*(?:invalid|cannot be multiplied|mismatch)|[Ss]ize mismatch"
         r"|must match the (?:existing )?size|Sizes of tensors must match|Expected all tensors"
         r"|(?:expected|found|same) (?:scalar type|dtype)|Found dtype|[Dd]type mismatch"
@@ -381,14 +408,20 @@ RULES: Final = (
     _rule(
         Category.CRASH,
         r"\bCheck failed: |[Ss]egmentation fault|\(core dumped\)|free\(\): |double free"
-        r"|malloc\(\): |munmap_chunk"
+        r"|malloc\(\): |munmap_chunk|stack smashing detected|corrupted (?:size|double|unsorted)"
+        r"|Fatal Python error|terminate called |Assertion `.*' failed"
         rf"|free invalid pointer|Illegal instruction|[Bb]us error|{_signals(*_CRASH_SIGNALS)}",
         "the process crashed: {error}",
         Beside.FALLBACK,
     ),
     _rule(
         Category.ENDED_FROM_OUTSIDE,
-        r"^KeyboardInterrupt|Received (?:1|2|15|Signals\.SIG(?:TERM|INT|HUP)) (?:SIG\w+ )?death "
+        r"^KeyboardInterrupt|^SIGTERMException|(?:^|: )(?:Terminated|Hangup)$"
+        r"|[Rr]eceived (?:signal )?SIG(?:TERM|INT|HUP)\b|[Cc]aught signal (?:1|2|15)\b"
+        r"|TERM_(?:RUNLIMIT|OWNER|PREEMPT)"
+        r"|(?i:walltime .*exceeded|exceeded .*(?:walltime|time limit))"
+        r"|(?i:\bspot\b.{0,40}\b(?:interrupt|terminat|reclaim))"
+        r"|Received (?:1|2|15|Signals\.SIG(?:TERM|INT|HUP)) (?:SIG\w+ )?death "
         r"|closing signal SIG(?:TERM|INT|HUP)|killed by signal: (?:Terminated|Hangup|Interrupt)"
         r"|\bCANCELLED AT\b|DUE TO (?:TIME LIMIT|PREEMPTION|JOB REQUEUE|NODE FAILURE)"
         r"|(?i:host ec2\b.*terminated|\b(?:job|instance|node|vm|task)\b.{0,30}\bpreempted)",
