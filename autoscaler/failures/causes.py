@@ -88,6 +88,9 @@ def _match_rules(evidence: Evidence) -> Diagnosis | None:
     lines = _texts_of(evidence.lines[-_LINES_SEARCHED:])
     if raised is None:
         return _first_match(RULES, lines, "")
+    if raised.root.is_of_environment:
+        words = f"there is no environment variable {raised.root.message} ({raised.place})"
+        return Diagnosis(FailureCategory.INPUT, _one_line(words))
     texts = {str(error): error.whole for error in (raised.root, raised)}
     texts |= {error.whole: error.whole for error in (raised.root, raised)}
     beside = [rule for rule in RULES if rule.beside is not Beside.NEVER]

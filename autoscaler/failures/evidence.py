@@ -17,8 +17,11 @@ from itertools import takewhile
 from pathlib import PurePath
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# Names of the process that printed a line: torchrun's, Ray's, docker compose's.
-_RANK = re.compile(r"^(?:\((?:\w+ )?pid=\d+[^)]*\) |[\w.-]+ +\| )?(?:\[[A-Za-z]\w*\]: ?)?")
+# Names of the process that printed a line: Ray's, docker compose's, mpirun's, torchrun's.
+_RANK = re.compile(
+    r"^(?:\((?:\w+ )?pid=\d+[^)]*\) |[\w.-]+ +\| |\[\d+(?:,\d+)?\](?:<\w+>:| ))?"
+    r"(?:\[[A-Za-z]\w*\]: ?)?"
+)
 _NATIVE_FRAME = re.compile(r"^\s*(?:frame #\d+: |(?:#?\d+ +|@ +)?0x[0-9a-f]{6,}\b|@ +\(nil\))")
 # Ray lists what may have ended a process that it did not see end.
 _GUESSES = re.compile(r"There are some potential root causes\..*")
@@ -101,6 +104,13 @@ class Raised:
     def is_of_group(self) -> bool:
         """Whether the training's process group raised the exception."""
         return self.frames[-1].is_of_group
+
+    @property
+    def is_of_environment(self) -> bool:
+        """Whether an environment variable is missing, which `os.environ` says by a KeyError."""
+        frame = self.frames[-1]
+        is_lookup = frame.file in ("os.py", "<frozen os>") and frame.function == "__getitem__"
+        return self.type == "KeyError" and is_lookup
 
     @property
     def place(self) -> Frame:

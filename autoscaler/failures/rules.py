@@ -85,12 +85,15 @@ def _type(words: str) -> str:
 
 _CRASH_SIGNALS: Final = (4, 6, 7, 8, 11)
 # Words of a library's complaint about shapes and types of tensors.
-_TENSOR_WORDS: Final = (
-    r"(?:\b(?:shape|size|dim|dimension|dtype)s?\b|scalar type|batch_size|Tensor\b)"
-)
+_TENSOR_WORDS: Final = r"(?i:\b(?:shape|size|dim|dimension|dtype)s?\b|\b\d+ elements?\b|scalar type|batch_size|tensor\b)"
 _CONFLICT_WORDS: Final = (
-    r"(?:expect|must|match|should|but got|but found|only support|incompatible|invalid|not equal"
+    r"(?i:expect|must|match|should|but got|but found|only support|incompatible|invalid|not equal"
     r"|does not|don't|doesn't|cannot|can't|same|differ)"
+)
+# Words by which a library tells the programmer how to call it.
+_DEMAND_WORDS: Final = (
+    r"(?i:\byou (?:must|should|need to)\b|\bplease (?:specify|set|pass|use)\b|\bis only valid\b"
+    r"|\bin-?place operation\b|\bmust be (?:one of|a|an|set|specified|provided|passed)\b)"
 )
 
 LOST_WORDS: Final = "lost contact with another worker: "
@@ -184,7 +187,8 @@ RULES: Final = (
         r"PytorchStreamReader|PytorchStreamWriter|inline_container|CheckpointError"
         r"|^RuntimeError: write\(\): fd \d+ failed|^SafetensorError|Error while (?:de)?serializing"
         r"|^UnpicklingError|pickle data was truncated|invalid load key"
-        r"|^EOFError: Ran out of input|file in archive is not in a subdirectory"
+        r"|^EOFError: Ran out of input|unexpected EOF, expected \d+ more bytes"
+        r"|file in archive is not in a subdirectory"
         r"|\bwrite error: wrote \d+ blocks|(?i:checkpoint|ckpt)\S*; Input/output error"
         r"|(?i:(?:unable|failed|could not|can't|cannot) (?:to )?(?:load|read|save|write|restore)\b"
         r".*\b(?:checkpoint|ckpt))",
@@ -365,7 +369,9 @@ RULES: Final = (
         rf"|{_type('Disconnected|ChunkedEncoding|ClientPayload|Unavailable|CommError')}"
         rf"|{_http('408|425|429|5[0-9][0-9]')}"
         rf"|{_errno(-2, -3, 32, 101, 104, 107, 110, 111, 112, 113, 116)}"
-        r"|^gaierror|socket\.timeout|urlopen error|[Cc]ould not resolve host",
+        r"|(?i:certificate verify failed|\bssl (?:connection|certificate|handshake)|\burl error\b)"
+        r"|^curl: \((?:[5-7]|16|18|28|35|5[256]|60)\)|^gaierror|socket\.timeout|urlopen error"
+        r"|[Cc]ould not resolve host",
         "a network connection failed{place}: {error}",
     ),
     _rule(
@@ -387,6 +393,7 @@ RULES: Final = (
         Category.SEMANTIC,
         r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
         rf"|^(?:Value|Runtime|InvalidArgument)Error: (?=.*{_TENSOR_WORDS})(?=.*{_CONFLICT_WORDS})"
+        rf"|^(?:Value|Runtime)Error: .*{_DEMAND_WORDS}"
         r"|has no attribute '|object is not (?:callable|iterable|subscriptable)|values to unpack"
         r"|re-initialize CUDA in forked|[Pp]rocess group has not been initialized"
         r"|bootstrapping phase|^\s*full_key: "
@@ -409,7 +416,7 @@ RULES: Final = (
         Category.CRASH,
         r"\bCheck failed: |[Ss]egmentation fault|\(core dumped\)|free\(\): |double free"
         r"|malloc\(\): |munmap_chunk|stack smashing detected|corrupted (?:size|double|unsorted)"
-        r"|Fatal Python error|terminate called |Assertion `.*' failed"
+        r"|Fatal Python error|0xC0000\w{3}\b|terminate called |Assertion `.*' failed"
         rf"|free invalid pointer|Illegal instruction|[Bb]us error|{_signals(*_CRASH_SIGNALS)}",
         "the process crashed: {error}",
         Beside.FALLBACK,
