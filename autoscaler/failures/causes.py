@@ -22,6 +22,7 @@ from autoscaler.failures.rules import (
 _LONGEST_CAUSE: Final = 1000
 _LONGEST_ERROR: Final = 800
 _LINES_SEARCHED: Final = 30
+_LINES_OF_ERROR: Final = 5
 _OUTSIDE_EXIT_CODES: Final = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 _MODULE: Final = re.compile(r"^(?:\w+\.)+(?=_?[A-Z]\w*(?::|$))")
 # An exception behind the prefix of a log.
@@ -93,6 +94,7 @@ def _match_rules(evidence: Evidence) -> Diagnosis | None:
         return Diagnosis(FailureCategory.INPUT, _one_line(words))
     texts = {str(error): error.whole for error in (raised.root, raised)}
     texts |= {error.whole: error.whole for error in (raised.root, raised)}
+    texts |= {error.assertion: error.whole for error in (raised.root, raised) if error.assertion}
     beside = [rule for rule in RULES if rule.beside is not Beside.NEVER]
     told = _first_match(RULES, texts, f" ({raised.place})") or _first_match(beside, lines, "")
     if told is not None and told.category is FailureCategory.NETWORK and raised.is_of_group:
@@ -137,7 +139,8 @@ def _describe_unmatched(evidence: Evidence, memory_kills: int | None) -> Diagnos
     if evidence.exit_code < 0:
         return _of_signal(-evidence.exit_code, memory_kills)
     last_line = evidence.last_line
-    named = _NAMED_ERROR.match(last_line)
+    named_errors = map(_NAMED_ERROR.match, reversed(evidence.lines[-_LINES_OF_ERROR:]))
+    named = next(filter(None, named_errors), None)
     category = _category_of_error(named["type"]) if named else FailureCategory.UNKNOWN
     text = f"ended with exit code {evidence.exit_code}: {last_line or 'it printed nothing'}"
     return Diagnosis(category, _one_line(text))

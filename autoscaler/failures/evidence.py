@@ -80,6 +80,7 @@ class Raised:
     """An exception in a traceback: type without module, and first line of the message.
 
     `rest` holds the other lines of the message, joined. `raised_from` is the direct cause.
+    `source` is the line of code of the innermost frame; empty if the traceback does not show it.
     """
 
     type: str
@@ -87,6 +88,7 @@ class Raised:
     frames: tuple[Frame, ...]
     raised_from: Raised | None = None
     rest: str = ""
+    source: str = ""
 
     @property
     def root(self) -> Raised:
@@ -116,6 +118,12 @@ class Raised:
     def place(self) -> Frame:
         """`own_place`, or the innermost library frame."""
         return self.own_place or self.frames[-1]
+
+    @property
+    def assertion(self) -> str:
+        """The type and the line of code of an assertion without a message; else empty."""
+        is_bare = self.type == "AssertionError" and not self.message
+        return f"{self.type}: {self.source}" if is_bare and self.source else ""
 
     @property
     def whole(self) -> str:
@@ -234,18 +242,20 @@ def _exceptions(lines: Sequence[str]) -> list[Raised]:
     """
     exceptions: list[Raised] = []
     frames: list[Frame] = []
+    source = ""
     is_from = is_ignored = False
     for index, line in enumerate(lines):
         if line.endswith(_TRACEBACK):
             frames = []
         elif match := _FRAME.match(line):
             frames.append(_frame_of(match["file"], int(match["line"]), match["function"] or ""))
+            source = lines[index + 1].strip() if index + 1 < len(lines) else ""
         elif not frames:
             is_from = is_from or line == _FROM
             is_ignored = is_ignored or line.startswith(_IGNORED)
         elif match := _RAISED.match(line):
             message, rest = (match["message"] or "").strip(), _rest_of_message(lines[index + 1 :])
-            raised = Raised(match["type"], message, tuple(frames), rest=rest)
+            raised = Raised(match["type"], message, tuple(frames), None, rest, source)
             if is_from and exceptions:
                 raised = replace(raised, raised_from=exceptions.pop())
             if not is_ignored:

@@ -85,10 +85,13 @@ def _type(words: str) -> str:
 
 _CRASH_SIGNALS: Final = (4, 6, 7, 8, 11)
 # Words of a library's complaint about shapes and types of tensors.
-_TENSOR_WORDS: Final = r"(?i:\b(?:shape|size|dim|dimension|dtype)s?\b|\b\d+ elements?\b|scalar type|batch_size|tensor\b)"
+_TENSOR_WORDS: Final = (
+    r"(?i:\b(?:shape|size|dim|dimension|dtype)s?\b|\b\d+ elements?\b|scalar type|batch_size"
+    r"|tensor\b)"
+)
 _CONFLICT_WORDS: Final = (
     r"(?i:expect|must|match|should|but got|but found|only support|incompatible|invalid|not equal"
-    r"|does not|don't|doesn't|cannot|can't|same|differ)"
+    r"|does not|don't|doesn't|cannot|can't|could not|same|differ)"
 )
 # Words by which a library tells the programmer how to call it.
 _DEMAND_WORDS: Final = (
@@ -245,7 +248,8 @@ RULES: Final = (
         Category.CUDA_FAILURE,
         r"(?i:\b(?:cuda|hip|cu(?:blas|dnn|fft|solver|sparse|rand))\b.{0,30}\b(?:error|fail\w*)\b)"
         r"|\bCU(?:DA|BLAS|DNN|FFT|SOLVER|SPARSE|RAND)_(?:STATUS_|ERROR_|\w+_ERROR)"
-        r"|\bcudaError|unspecified launch failure|the library was not initialized"
+        r"|\bcudaError|cuda execution failed|unspecified launch failure"
+        r"|the library was not initialized"
         r"|HSA_STATUS_ERROR|GPU Hang|^OutOfResources"
         r"|find (?:an engine to execute|a valid cuDNN algorithm)",
         "CUDA failed{place}: {error}",
@@ -316,6 +320,9 @@ RULES: Final = (
         "a service can't be reached{place}: {error}",
     ),
     _rule(
+        Category.SEMANTIC, r"Could not find variable|\b(?:was|is) uninitialized\b", RAISED_WORDS
+    ),
+    _rule(
         Category.INPUT,
         r"No such file or directory: '(?P<file>.*)'",
         "there is no {file}{place}",
@@ -339,13 +346,14 @@ RULES: Final = (
     _rule(
         Category.INPUT,
         r"^AssertionError: .*(?:file|path|folder|director|dataset|/).*"
-        r"(?:not found|not exist|n't exist|missing)",
+        r"(?:not found|not exist|n't exist|missing)"
+        r"|^AssertionError: assert .*\b(?:exists|is_?file|is_?dir)\(",
         "an input is missing{place}: {error}",
     ),
     _rule(
         Category.INPUT,
-        r"No such file|NoSuchKey|NoSuchBucket|Missing mandatory value"
-        + rf"|{_type('NotFound|Missing|Decode|ADirectory|Validation|DatasetGeneration')}"
+        r"No such file|(?:Is|Not) a directory|NoSuchKey|NoSuchBucket|Missing mandatory value"
+        + rf"|{_type('NotFound|Missing|Decode|File|ADirectory|Validation|DatasetGeneration')}"
         rf"|{_type('Unidentified|BadZip|EmptyData|Parser|Scanner|Composer|YAML|^Arrow')}"
         rf"|{_http('404|410')}|{_errno(2, 20, 21)}"
         r"|image file is truncated|could not convert string to|invalid literal for int"
@@ -353,7 +361,8 @@ RULES: Final = (
         r"|Found 0 (?:files|images)"
         r"|does not appear to have a file named|No such option|Invalid value for"
         r"|Parquet magic bytes|num_samples=0|not a valid model identifier"
-        r"|(?i:(?:can(?:not|'t)|could not|unable to|failed to) (?:load|find|open|read|decode) )"
+        r"|(?i:(?:can(?:not|'t)|could not|unable to|failed to) "
+        r"(?:load|find|open|read|decode|determine) )"
         r"|Error opening '|\.empty\(\) in function|(?i:repository\b.{0,40}\bnot found)"
         r"|(?i:unexpected(?:ly reached)? end of (?:file|data|stream))",
         "an input can't be read{place}: {error}",
@@ -393,7 +402,8 @@ RULES: Final = (
         Category.SEMANTIC,
         r"^(?:TypeError|AttributeError|NameError|UnboundLocalError|AssertionError)"
         rf"|^(?:Value|Runtime|InvalidArgument)Error: (?=.*{_TENSOR_WORDS})(?=.*{_CONFLICT_WORDS})"
-        rf"|^(?:Value|Runtime)Error: .*{_DEMAND_WORDS}"
+        rf"|^(?:Value|Runtime)Error: .*{_DEMAND_WORDS}|{_type('[Cc]onfig|FailedPrecondition')}"
+        r"|array element with a sequence"
         r"|has no attribute '|object is not (?:callable|iterable|subscriptable)|values to unpack"
         r"|re-initialize CUDA in forked|[Pp]rocess group has not been initialized"
         r"|bootstrapping phase|^\s*full_key: "

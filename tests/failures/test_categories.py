@@ -115,6 +115,93 @@ def test_the_kernel_knows_whether_memory_was_short(
     assert (diagnosis.category, diagnosis.cause) == (category, cause)
 
 
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ("OSError: [Errno 122] Disk quota exceeded", FailureCategory.DISK_FULL),
+        ("Error: write failed (os error 28)", FailureCategory.DISK_FULL),
+        ("h5 write failed, errno = 28, error message = 'x'", FailureCategory.DISK_FULL),
+        ("OSError: [Errno 30] ro: '/data'", FailureCategory.PERMISSION),
+        ("OSError: [Errno 116] Stale file handle", FailureCategory.NETWORK),
+        ("a.HttpError: Invalid token, 401", FailureCategory.PERMISSION),
+        ("b.HTTPError: HTTP Error 404: Gone", FailureCategory.INPUT),
+        ("returned error 503 by the proxy", FailureCategory.NETWORK),
+        ("requests.HTTPError: 429 Client Error for url: /v1/401", FailureCategory.NETWORK),
+        ("c.auth.exceptions.DefaultCredentialsError: none", FailureCategory.PERMISSION),
+        ("d.SomethingUnavailable: later", FailureCategory.NETWORK),
+        ("e.ImageFileError: what is this", FailureCategory.INPUT),
+        ("Rank 2 crashed with exit code -7.", FailureCategory.CRASH),
+        ("process rank 0 exited on signal 6 (Aborted).", FailureCategory.CRASH),
+        ("process rank 0 exited on signal 9 (Killed).", FailureCategory.HOST_MEMORY),
+        ("[1,0]<stderr>:f.g.PermissionDeniedError: /logs", FailureCategory.PERMISSION),
+        ("(Worker pid=7, ip=n1) h.CommError: late", FailureCategory.NETWORK),
+        ("2026-01-01 [root] i.j.SSLError: no", FailureCategory.NETWORK),
+        ("RuntimeError: cuFFT error: CUFFT_INTERNAL_ERROR", FailureCategory.CUDA_FAILURE),
+        ("ray.exceptions.ActorDiedError: The actor died.", FailureCategory.UNKNOWN),
+        (
+            "A worker died. There are some potential root causes. (1) SIGKILL by OOM killer",
+            FailureCategory.UNKNOWN,
+        ),
+        ("ValueError: expected a batch of shape (2, 3)", FailureCategory.SEMANTIC),
+        ("ValueError: you must specify a value for `steps`.", FailureCategory.SEMANTIC),
+        ("ValueError: 151337 is not in list", FailureCategory.EXCEPTION),
+    ],
+)
+def test_what_software_prints_in_a_fixed_form_decides(
+    line: str, category: FailureCategory
+) -> None:
+    assert diagnose(1, ["step 5", line]).category is category
+
+
+def test_native_frames_are_no_messages() -> None:
+    lines = ["Fatal Python error: Bus error", " 2 0x000000000006929c ncclGroupEnd()  ???:0"]
+    assert diagnose(1, lines).category is FailureCategory.CRASH
+
+
+def test_a_missing_environment_variable_is_a_missing_input() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/srv/jobs/digits-1/tree/train.py", line 3, in main',
+        "    data = os.environ['DATA']",
+        '  File "/usr/lib/python3.11/os.py", line 679, in __getitem__',
+        "    raise KeyError(key) from None",
+        "KeyError: 'DATA'",
+    ]
+    diagnosis = diagnose(1, lines)
+    assert diagnosis.category is FailureCategory.INPUT
+    assert diagnosis.cause == "there is no environment variable 'DATA' (train.py:3, in main)"
+
+
+def test_an_assertion_without_a_message_is_known_by_its_code() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/srv/jobs/digits-1/tree/train.py", line 3, in main',
+        "    assert path.exists()",
+        "AssertionError",
+    ]
+    assert diagnose(1, lines).category is FailureCategory.INPUT
+    lines[2] = "    assert width > 0"
+    assert diagnose(1, lines).category is FailureCategory.SEMANTIC
+
+
+def test_a_connection_lost_in_a_process_group_is_to_a_worker() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/a.py", line 3, in f',
+        "    store.get(key)",
+        "RuntimeError: Broken pipe",
+    ]
+    assert diagnose(1, lines).category is FailureCategory.COMMUNICATION
+    lines[1] = lines[1].replace("torch/distributed", "datasets")
+    assert diagnose(1, lines).category is FailureCategory.NETWORK
+
+
+def test_a_launcher_that_alone_printed_is_believed() -> None:
+    log = "W0823 16:54:02.337000 1397 torch/distributed/elastic/agent/server/api.py:688] "
+    lines = [f"{log}Received Signals.SIGTERM death signal, shutting down workers"]
+    assert diagnose(1, lines).category is FailureCategory.ENDED_FROM_OUTSIDE
+
+
 def test_a_kill_among_ranks_is_a_kill() -> None:
     assert diagnose(1, killed_among_ranks(HERE)).category is FailureCategory.HOST_MEMORY
 
