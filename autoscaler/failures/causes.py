@@ -89,17 +89,30 @@ def _match_rules(evidence: Evidence) -> Diagnosis | None:
     lines = _texts_of(evidence.lines[-_LINES_SEARCHED:])
     if raised is None:
         return _first_match(RULES, lines, "")
-    if raised.root.is_of_environment:
-        words = f"there is no environment variable {raised.root.message} ({raised.place})"
-        return Diagnosis(FailureCategory.INPUT, _one_line(words))
     texts = {str(error): error.whole for error in (raised.root, raised)}
     texts |= {error.whole: error.whole for error in (raised.root, raised)}
     texts |= {error.assertion: error.whole for error in (raised.root, raised) if error.assertion}
     beside = [rule for rule in RULES if rule.beside is not Beside.NEVER]
-    told = _first_match(RULES, texts, f" ({raised.place})") or _first_match(beside, lines, "")
-    if told is not None and told.category is FailureCategory.NETWORK and raised.is_of_group:
+    by_text = _first_match(RULES, texts, f" ({raised.place})") or _first_match(beside, lines, "")
+    return _by_frames(raised, None if by_text is None else by_text.category) or by_text
+
+
+def _by_frames(raised: Raised, by_text: FailureCategory | None) -> Diagnosis | None:
+    """Return what the code that raised an exception says better than its text; None if nothing.
+
+    Args:
+        raised: the exception.
+        by_text: the category by its text; None if no rule fits.
+    """
+    if raised.root.is_of_environment:
+        words = f"there is no environment variable {raised.root.message} ({raised.place})"
+        return Diagnosis(FailureCategory.INPUT, _one_line(words))
+    if raised.is_of_group and by_text is FailureCategory.NETWORK:
         return Diagnosis(FailureCategory.COMMUNICATION, _one_line(f"{LOST_WORDS}{raised.whole}"))
-    return told
+    if raised.root.is_of_storage and by_text in (None, FailureCategory.SEMANTIC):
+        words = f"a checkpoint can't be read or written ({raised.place}): {raised.root.whole}"
+        return Diagnosis(FailureCategory.CHECKPOINT, _one_line(words))
+    return None
 
 
 def _texts_of(lines: Sequence[str]) -> dict[str, str]:

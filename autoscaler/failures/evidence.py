@@ -39,6 +39,7 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|^<|/autoscaler/training/|/optuna/optuna/"
     r"|/hpo/(?:objective|protocol|study_file|worker)/\w+\.py$"
 )
+_STORAGE = re.compile(r"/torch/(?:serialization\.py|distributed/checkpoint/)|/safetensors/")
 _LOST_CONTACT = re.compile(r"gloo|nccl|connection (?:reset|refused|closed)|broken pipe", re.I)
 _WORD = re.compile(r"[^\W\d]")
 # Lines after an exception that are not part of its message: logs and warnings of libraries.
@@ -53,7 +54,8 @@ class Frame:
     """A stack frame: base name of the file, line and function; no function for a syntax error.
 
     `is_library` is True for frames of Python, installed packages, Castor and Optuna, `is_of_group`
-    for those of PyTorch's process groups and launcher.
+    for those of PyTorch's process groups and launcher, `is_of_storage` for those that read or
+    write a checkpoint's tensors.
     """
 
     file: str
@@ -61,6 +63,7 @@ class Frame:
     function: str
     is_library: bool
     is_of_group: bool = False
+    is_of_storage: bool = False
 
     @property
     def constant(self) -> str:
@@ -106,6 +109,11 @@ class Raised:
     def is_of_group(self) -> bool:
         """Whether the training's process group raised the exception."""
         return self.frames[-1].is_of_group
+
+    @property
+    def is_of_storage(self) -> bool:
+        """Whether the exception was raised while tensors of a checkpoint were read or written."""
+        return self.frames[-1].is_of_storage
 
     @property
     def is_of_environment(self) -> bool:
@@ -275,8 +283,9 @@ def _continues_message(line: str) -> bool:
 
 
 def _frame_of(path: str, line: int, function: str) -> Frame:
-    is_library, is_of_group = bool(_LIBRARY.search(path)), "/torch/distributed/" in path
-    return Frame(PurePath(path).name, line, function, is_library, is_of_group)
+    is_library, is_of_storage = bool(_LIBRARY.search(path)), bool(_STORAGE.search(path))
+    is_of_group = "/torch/distributed/" in path and not is_of_storage
+    return Frame(PurePath(path).name, line, function, is_library, is_of_group, is_of_storage)
 
 
 def _most_relevant(exceptions: Sequence[Raised]) -> Raised | None:

@@ -192,7 +192,7 @@ RULES: Final = (
         r"|^UnpicklingError|pickle data was truncated|invalid load key"
         r"|^EOFError: Ran out of input|unexpected EOF, expected \d+ more bytes"
         r"|file in archive is not in a subdirectory"
-        r"|\bwrite error: wrote \d+ blocks|(?i:checkpoint|ckpt)\S*; Input/output error"
+        r"|\bwrite error: wrote \d+ blocks|(?i:checkpoint|ckpt)\S*; \w+"
         r"|(?i:(?:unable|failed|could not|can't|cannot) (?:to )?(?:load|read|save|write|restore)\b"
         r".*\b(?:checkpoint|ckpt))",
         "a checkpoint can't be read or written{place}: {error}",
@@ -303,7 +303,8 @@ RULES: Final = (
     _rule(
         Category.IMPORT,
         r"undefined symbol|cannot import name|Failed to import \S+ because|DLL load failed"
-        r"|cannot open shared object file|^\w*(?:Package|Distribution)s?NotFound|Unsatisfiable"
+        r"|cannot open shared object file|\w\.(?:dll|so(?:\.\d+)*) (?:is )?not found"
+        r"|^\w*(?:Package|Distribution)s?NotFound|Unsatisfiable"
         r"|VersionConflict|binary incompatibility|compiled against A[PB]I version"
         r"|[Nn]umpy is not available|operator \w+::\w+ does not exist|Error building extension",
         "a library can't be loaded{place}: {error}",

@@ -196,6 +196,20 @@ def test_a_connection_lost_in_a_process_group_is_to_a_worker() -> None:
     assert diagnose(1, lines).category is FailureCategory.NETWORK
 
 
+def test_what_fails_while_tensors_are_read_is_the_checkpoint() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/srv/jobs/digits-1/tree/train.py", line 3, in main',
+        "    torch.load(path)",
+        '  File "/opt/venv/lib/python3.11/site-packages/torch/serialization.py", line 3, in f',
+        "    read(file)",
+        "RuntimeError: storage has wrong size: expected 512 got 65536",
+    ]
+    assert diagnose(1, lines).category is FailureCategory.CHECKPOINT
+    lines[-1] = "torch.OutOfMemoryError: CUDA out of memory."
+    assert diagnose(1, lines).category is FailureCategory.DEVICE_MEMORY
+
+
 def test_a_launcher_that_alone_printed_is_believed() -> None:
     log = "W0823 16:54:02.337000 1397 torch/distributed/elastic/agent/server/api.py:688] "
     lines = [f"{log}Received Signals.SIGTERM death signal, shutting down workers"]

@@ -28,14 +28,14 @@ def score(tails: list[Tail]) -> float:
 
 def test_most_categories_are_told_right() -> None:
     assert len(TAILS) >= 200
-    assert score(TAILS) >= 0.90
+    assert score(TAILS) >= 0.93
 
 
 def test_output_not_seen_before_is_told_right_less_often() -> None:
     held_out = [tail for tail in TAILS if tail.number_of_set == HELD_OUT_SET]
     right = sum(tail.category == tail.agreed for tail in held_out)
-    assert right >= 0.75 * len(held_out)
-    assert score(held_out) >= 0.75
+    assert right >= 0.85 * len(held_out)
+    assert score(held_out) >= 0.85
 
 
 def test_labels_are_categories_on_which_two_passes_agree() -> None:
