@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -104,11 +104,14 @@ def _require_same_job(spec: JobSpec, job: JobRecord) -> None:
         )
 
 
-def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> JobRecord | None:
+def require_own_checkpoints(
+    spec: JobSpec, all_jobs: Callable[[], Iterable[JobRecord]]
+) -> JobRecord | None:
     """Check that a new job does not start in a directory with the checkpoints of another job.
 
-    Only absolute directories can be shared. The last job that saved there counts. Return the job
-    whose checkpoints the new one goes on from there; None if there are none.
+    Only absolute directories can be shared: `all_jobs` is called for them alone. The last job that
+    saved there counts. Return the job whose checkpoints the new one goes on from there; None if
+    there are none.
 
     Raises:
         Conflict: a running job uses the directory.
@@ -117,7 +120,7 @@ def require_own_checkpoints(spec: JobSpec, jobs: Iterable[JobRecord]) -> JobReco
     directory = spec.checkpoint.directory
     if directory is None or spec.study is not None or not PurePosixPath(directory).is_absolute():
         return None
-    sharing = [job for job in jobs if _directory_of(job) == PurePosixPath(directory)]
+    sharing = [job for job in all_jobs() if _directory_of(job) == PurePosixPath(directory)]
     for job in sharing:
         if not job.phase.is_final:
             raise Conflict(

@@ -21,6 +21,7 @@ from autoscaler.wire.access_messages import InvitationRequest
 from autoscaler.wire.messages import Change
 from tests.service.agents import SPEC, packed
 from tests.service.conftest import TOKEN, Api
+from tests.store.test_statements import counted
 
 WHOLE = replace(
     SPEC,
@@ -117,3 +118,13 @@ def test_the_command_prints_what_the_api_takes(api: Api, castor: Castor) -> None
     assert "requested_devices: a job file can't have it" in castor("spec", "rigid")
     api.client.submit(replace(SPEC, name="sweep-0", study="sweep"))
     assert "is a trial of sweep" in castor("spec", "sweep-0")
+
+
+def test_a_submission_reads_no_row_of_other_jobs(api: Api) -> None:
+    for number in range(3):
+        api.client.submit(replace(SPEC, name=f"job-{number}"))
+    with counted() as statements:
+        api.client.submit(replace(SPEC, name="one-more"))
+    selects = [text for text in statements if "jobs.spec" in text and text.startswith("SELECT")]
+    assert selects
+    assert all("WHERE jobs.name = ?" in text or "WHERE jobs.id = ?" in text for text in selects)
