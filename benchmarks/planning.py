@@ -10,7 +10,8 @@ number of different bounds of the jobs' batch. `first` is a plan after all model
 `limited` has new models too. Before `tenth` every job has progressed, and a tenth of the jobs have
 new models. Before `priced` the jobs have progressed and one offer has another price. `again` is
 made without a change. The time to build snapshots from a store is excluded. Times are of the
-processor, of all threads together; with `--wall` of a clock.
+processor, of all threads together; with `--wall` of a clock. The garbage collector is set as in
+`castor serve`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, SwitchingCosts, ThroughputModel
 from autoscaler.goodput.fit import fit
 from autoscaler.goodput.prior import prior_for, prior_from_kind
+from autoscaler.http_server import collect_rarely
 from autoscaler.policies.marginal.policy import MarginalPolicy
 
 KINDS = (("t4", 1.0), ("l4", 1.7), ("a10", 2.5), ("a100", 9.0))
@@ -241,6 +243,7 @@ def main() -> None:
     arguments = parser.parse_args()
     like = {name: getattr(arguments, name) for name in ("instances", "deadlines", "batches")}
     clock = time.perf_counter if arguments.wall else time.process_time
+    collect_rarely()
     figures = [measure(int(count), like, clock) for count in arguments.jobs.split(",")]
     if arguments.json:
         print(json.dumps([asdict(row) for row in figures]))

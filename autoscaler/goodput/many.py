@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class DrawnModels:
 
 def theta_of(models: Sequence[ThroughputModel], draws: int) -> FloatArray:
     """Return the parameters (J, K, p) of J models of one formula, in each of their K draws."""
-    rows = [row for model in models for row in model.draws]
+    rows = list(chain.from_iterable(model.draws for model in models))
     return _predictor(rows, (len(models), draws)).theta
 
 
@@ -212,7 +213,7 @@ def _one_less_of_block(
     noise = noise_examples[:, None].astype(seconds.dtype)
     seconds_per_useful_batch = seconds * (1.0 + noise / totals.astype(seconds.dtype))
     best = seconds_per_useful_batch.argmin(axis=0)[None]
-    least_seconds = seconds_per_useful_batch.min(axis=0)
+    least_seconds = np.take_along_axis(seconds_per_useful_batch, best, axis=0)[0]
     runs = batches.runs[columns] & point.formula.runs(places.devices)
     goodput = np.where(runs, (noise + batches.initial) / least_seconds, 0.0)
     lost = point.formula.lost_together(places.instances, places.devices)
@@ -308,7 +309,7 @@ def _seconds_without_size_errors(
         drawn.models, batches.device[:, batches.first + chosen]
     )
     initial = np.broadcast_to(batches.initial, chosen.shape).ravel()
-    least_seconds = None
+    least_seconds, share = None, np.empty_like(noise)
     for column, total in enumerate(batches.total):
         device, accumulation = (
             batches.device[column][batch_columns],
@@ -321,7 +322,7 @@ def _seconds_without_size_errors(
             seconds += compute
         if batch_factors is not None:
             seconds *= batch_factors[column].ravel()
-        share = noise * (1.0 / total[batch_columns]).astype(noise.dtype)
+        np.multiply(noise, (1.0 / total[batch_columns]).astype(noise.dtype), out=share)
         share += 1.0
         seconds *= share
         least_seconds = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat, starmap
 
 import numpy as np
 
@@ -95,46 +95,44 @@ def _alternatives(fleet: Fleet) -> tuple[IntArray, BoolArray]:
     return np.where(eligible.max(axis=1), best, -1), has_faster
 
 
-def _changes(fleet: Fleet, columns: IntArray) -> Iterator[GoodputChange | None]:
-    """Yield the figures of the change from each job's held candidate; None for -1.
+def _changes(fleet: Fleet, jobs: IntArray, columns: IntArray) -> Iterator[GoodputChange]:
+    """Yield the figures of the changes from the held candidates of n jobs to other candidates.
 
-    `columns` are candidates of the J jobs, (J,).
+    `jobs` and `columns` are indices of jobs and candidates, (n,).
     """
-    index = np.arange(len(columns)), np.maximum(columns, 0)
-    changes, value, has_held = fleet.taken, fleet.value_of_time, fleet.has_held
-    price, trains_during_boot = (
-        fleet.lists.usd_per_second[index],
-        changes.trains_during_boot[index],
-    )
+    index, value, has_held = (jobs, columns), fleet.value_of_time[jobs], fleet.has_held[jobs]
+    lists, changes, network = fleet.lists, fleet.taken, fleet.ends.network
+    price, trains_during_boot = lists.usd_per_second[index], changes.trains_during_boot[index]
     idle_usd = np.where(trains_during_boot, 0.0, changes.ready_seconds[index]) * value
     paused_usd = changes.pause_seconds[index] * (price + value)
     rows = zip(
-        (columns >= 0).tolist(),
-        np.where(has_held, fleet.rate[:, 0], 0.0).tolist(),
+        np.where(has_held, fleet.rate[jobs, 0], 0.0).tolist(),
         fleet.rate[index].tolist(),
-        np.where(has_held, fleet.lists.usd_per_second[:, 0], 0.0).tolist(),
+        np.where(has_held, lists.usd_per_second[jobs, 0], 0.0).tolist(),
         price.tolist(),
         value.tolist(),
         changes.ready_seconds[index].tolist(),
         trains_during_boot.tolist(),
         (changes.boot_usd[index] + idle_usd + paused_usd).tolist(),
         changes.carried_usd[index].tolist(),
-        (has_held & (fleet.ends.network[index] != fleet.ends.network[:, 0])).tolist(),
+        (has_held & (network[index] != network[jobs, 0])).tolist(),
         strict=True,
     )
-    return (GoodputChange(*row) if exists else None for exists, *row in rows)
+    return starmap(GoodputChange, rows)
 
 
-def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Iterator[Option | None]:
-    """Yield one candidate of each job as plain numbers; None for -1.
+def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Iterable[Option | None]:
+    """Return one candidate of each job as plain numbers, in order; None for -1.
 
     `columns` are candidates of the J jobs, (J,).
     """
-    index = np.arange(len(columns)), np.maximum(columns, 0)
+    (jobs,) = np.nonzero(columns >= 0)
+    if not len(jobs):
+        return repeat(None, len(columns))
+    index = jobs, columns[jobs]
     lists, choices, offers = fleet.lists, fleet.choices, fleet.terms.offers
     rows = zip(
-        (columns >= 0).tolist(),
-        lists.offer[index].tolist(),
+        [offers[offer] for offer in lists.offer[index].tolist()],
         lists.instances[index].tolist(),
         lists.devices_used[index].tolist(),
         lists.usd_per_second[index].tolist(),
@@ -142,7 +140,10 @@ def _options(fleet: Fleet, columns: IntArray, is_told_of: bool = False) -> Itera
         lists.measured[index].tolist(),
         choices.mean_usd[index].tolist(),
         choices.better[index].tolist(),
-        _changes(fleet, columns) if is_told_of else repeat(None, len(columns)),
+        _changes(fleet, *index) if is_told_of else repeat(None, len(jobs)),
         strict=True,
     )
-    return (Option(offers[offer], *row) if exists else None for exists, offer, *row in rows)
+    options: list[Option | None] = [None] * len(columns)
+    for job, row in zip(jobs.tolist(), rows, strict=True):
+        options[job] = Option(*row)
+    return options

@@ -33,7 +33,7 @@ from autoscaler.economics.choice.switching import (
     with_standby,
 )
 from autoscaler.economics.fleets.shortlist_cache import cached_shortlists, store_shortlists
-from autoscaler.economics.fleets.shortlists import CandidateTable
+from autoscaler.economics.fleets.shortlists import CandidateTable, Cells
 from autoscaler.economics.pricing.objectives import price_range, value_of_time_of
 from autoscaler.economics.pricing.standby import standby_of
 from autoscaler.economics.pricing.starts import billed_starts_of_jobs, fills_of_jobs
@@ -125,7 +125,7 @@ def fleet_of_one(demand: Demand) -> Fleet:
         exists=exists,
     )
     values = np.array([[demand.requirement.value_of_time], [demand.bid], [0.0]])
-    listed = lists, lambda block: candidates.seconds_per_example[None, :, order]
+    listed = lists, lambda cells: candidates.seconds_per_example[None, :, order[cells[1]]]
     fleet = Fleet([demand.job], candidates.terms, demand.at.room, listed, values)
     changes = demand.at.from_held(demand.requirement.value_of_time)
     fleet.taken = Switches(
@@ -200,7 +200,7 @@ class Fleet:
         jobs: Sequence[JobSnapshot],
         terms: MarketTerms,
         room: FloatArray,
-        listed: tuple[CandidateTable, Callable[[slice], FloatArray]],
+        listed: tuple[CandidateTable, Callable[[Cells], FloatArray]],
         values: FloatArray,
     ) -> None:
         self.jobs, self.terms, self.room = jobs, terms, room
@@ -370,13 +370,20 @@ class Fleet:
         none = np.full(len(self.jobs), -1)
         return FleetDemands(target, why, allowed, expected, mean, better, none, none)
 
-    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield blocks of jobs with their candidates' seconds per example, (K, block, M)."""
-        width = self.lists.offer.shape[1]
-        for start in range(0, len(self.jobs), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            seconds = self._seconds_per_example(block)[:, :, :width].transpose(1, 0, 2)
-            yield block, np.ascontiguousarray(seconds, dtype=np.float64)
+    def blocks(self) -> Iterator[tuple[Cells, FloatArray]]:
+        """Yield blocks of jobs with their candidates' seconds per example, (K, block, width).
+
+        Jobs with about as many candidates share a block of that width, so that few cells only pad
+        a row.
+        """
+        exists = self.lists.exists
+        widths = (exists * np.arange(1, exists.shape[1] + 1)).max(axis=1)
+        order = np.argsort(widths, kind="stable")
+        for start in range(0, len(order), _BLOCK):
+            jobs = order[start : start + _BLOCK]
+            cells = jobs, slice(max(int(widths[jobs[-1]]), 1))
+            seconds = self._seconds_per_example(cells).transpose(1, 0, 2)
+            yield cells, np.ascontiguousarray(seconds, dtype=np.float64)
 
     def _costs(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return V, the mean of J, and the share of draws below the held J, (J, M) each."""
@@ -405,25 +412,25 @@ class Fleet:
         )
         is_known = self.lists.measured | ~has_way[:, None]
         work = np.broadcast_to(self.work[:, None], is_known.shape)
-        meanwhile = self.meanwhile(changes)
-        result = np.empty((3, *is_known.shape))
-        for block, seconds in self.blocks():
-            price = (paid + value)[block] * seconds
-            held_price, held_seconds = price[:, :, :1], seconds[:, :, :1]
-            done = np.minimum(meanwhile[block] / held_seconds, work[block])
-            cost = fixed[block] + done * held_price + (work[block] - done) * price
-            tried_examples = np.minimum(look_seconds[block] / seconds, work[block] - done)
-            onward = _take_candidate(price, onward_index[block])
-            via_measurement = (
-                look_usd[block]
-                + tried_examples * price
-                + (work[block] - done - tried_examples) * onward
-            )
-            via_measurement = via_measurement + done * held_price
-            best_cost = np.where(is_known[block], cost, np.minimum(cost, via_measurement))
-            result[0, block] = best_cost.mean(axis=0)
-            result[1, block] = cost.mean(axis=0)
-            result[2, block] = (cost < cost[:, :, :1]).mean(axis=0)
+        meanwhile, paid_and_waited = self.meanwhile(changes), paid + value
+        result = np.zeros((3, *is_known.shape))
+        for cells, seconds in self.blocks():
+            price = paid_and_waited[cells] * seconds
+            done = np.minimum(meanwhile[cells] / seconds[:, :, :1], work[cells])
+            left = work[cells] - done
+            done_usd = done * price[:, :, :1]
+            cost = fixed[cells] + done_usd
+            cost += left * price
+            tried = np.minimum(look_seconds[cells] / seconds, left)
+            left -= tried
+            via_measurement = tried * price
+            via_measurement += look_usd[cells]
+            via_measurement += left * _take_candidate(price, onward_index[cells])
+            via_measurement += done_usd
+            best_cost = np.where(is_known[cells], cost, np.minimum(cost, via_measurement))
+            result[0][cells] = best_cost.mean(axis=0)
+            result[1][cells] = cost.mean(axis=0)
+            result[2][cells] = (cost < cost[:, :, :1]).mean(axis=0)
         return result[0], result[1], result[2]
 
     def _ways_on(self, fixed: FloatArray) -> tuple[IntArray, BoolArray]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,9 @@ _CHEAPEST = 5
 _CHEAPEST_HELD = 3
 _HOPED_DEVIATIONS = 0.8
 _VOTES_TO_KEEP = 100
+
+# Indices of some jobs, and the first of their candidates: an index of arrays (J, M).
+Cells = tuple[IntArray, slice]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +105,10 @@ class Shortlists(CandidateTable):
             *(getattr(self, field.name)[rows, :width] for field in fields(CandidateTable))
         )
 
-    def draws(self, rows: IntArray, block: slice) -> FloatArray:
-        """Return the draws of a block of the rows, (block, K, M)."""
-        return self.seconds_per_example[rows[block]]
+    def draws(self, rows: IntArray, cells: Cells) -> FloatArray:
+        """Return the draws of some candidates of some of the rows, (block, K, width)."""
+        jobs, columns = cells
+        return self.seconds_per_example[rows[jobs], :, columns]
 
     def with_rows(self, rows: int) -> Shortlists:
         """Return the lists with room for at least `rows` rows."""
@@ -318,7 +323,7 @@ class Screening:
             for times in TIMES_BEST:
                 surplus = times * earned_in_order
                 surplus -= paid_in_order
-                rising[1:] += surplus[1:] > np.maximum.accumulate(surplus, axis=0)[:-1]
+                rising[1:] += surplus[1:] > _running_maximum(surplus)[:-1]
                 rising[0] += 1
             votes[:, order] += rising.T
         cheapest = np.where(is_open, price, np.inf).argmin(axis=1)
@@ -347,12 +352,13 @@ class Screening:
         exists = np.take_along_axis(votes, best, axis=1) > 0
         exists[:, 0] = [held is not None for held in self._held]
         slot = np.take_along_axis(columns, best, axis=1)
-        drawn = np.take_along_axis(seconds, slot[:, None], axis=2)
-        drawn = drawn / np.take_along_axis(share_left, best, axis=1)[:, None]
+        left = np.where(exists, np.take_along_axis(share_left, best, axis=1), 1.0)
         measured = np.zeros((len(best), share_left.shape[1]), dtype=np.bool_)
         for row, job in zip(measured, self._jobs, strict=True):
             row[cohort.measured(job.models)] = True
-        drawn = np.where(exists[:, None], drawn, 1.0).astype(np.float32)
+        drawn: Any = np.take_along_axis(seconds, slot[:, None], axis=2)
+        np.divide(drawn, left[:, None], out=drawn, dtype=np.float64, casting="same_kind")
+        drawn.swapaxes(1, 2)[~exists] = 1.0
         listed = Shortlists(
             offer=sizes.offer[best],
             instances=sizes.instances[best],
@@ -372,6 +378,17 @@ class Screening:
             if self._held[row] is not None and self._held_at[row] < 0:
                 _put_held(listed, row, candidates(job, self._supply))
         return listed
+
+
+def _running_maximum(rows: FloatArray) -> FloatArray:
+    """Return the maximum of each row and of all rows before it, element by element, (A, J).
+
+    `np.maximum.accumulate` along the first axis takes nine times as long.
+    """
+    result = rows.copy()
+    for before, row in pairwise(result):
+        np.maximum(before, row, out=row)
+    return result
 
 
 def _put_held(listed: Shortlists, row: int, found_candidates: Candidates) -> None:

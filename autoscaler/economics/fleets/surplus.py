@@ -43,12 +43,14 @@ def worth_of_jobs(fleet: Fleet, finish_prices: FloatArray) -> tuple[FloatArray, 
     fixed_usd = fixed_usd + standing_usd(changes, paid, bid)
     work = np.broadcast_to(fleet.work[:, None], paid.shape)
     training_seconds = fleet.meanwhile(changes)
-    cost = np.empty(paid.shape)
-    for block, seconds in fleet.blocks():
-        price = (paid + bid)[block] * seconds
-        done_meanwhile = np.minimum(training_seconds[block] / seconds[:, :, :1], work[block])
-        spent = done_meanwhile * price[:, :, :1] + (work[block] - done_meanwhile) * price
-        cost[block] = fixed_usd[block] + spent.mean(axis=0)
+    cost, paid_and_waited = np.zeros(paid.shape), paid + bid
+    for cells, seconds in fleet.blocks():
+        price = paid_and_waited[cells] * seconds
+        done_meanwhile = np.minimum(training_seconds[cells] / seconds[:, :, :1], work[cells])
+        spent = done_meanwhile * price[:, :, :1]
+        price *= work[cells] - done_meanwhile
+        spent += price
+        cost[cells] = fixed_usd[cells] + spent.mean(axis=0)
     done_meanwhile = np.minimum(training_seconds * fleet.rate[:, :1], work)
     seconds = changes.ready_seconds + changes.pause_seconds + (work - done_meanwhile) / fleet.rate
     least_cost = np.where(eligible, cost, np.inf).min(axis=1)[:, None]

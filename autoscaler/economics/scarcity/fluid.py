@@ -239,8 +239,10 @@ def run_to_completion(work: FloatArray, segments: Segments, maximum: FloatArray)
     left = work
     active = np.ones(count, dtype=np.bool_)
     prices = np.zeros((count, len(maximum)))
+    steps = np.arange(len(segments.job))
     while active.any():
-        rate, present_prices = _fill(segments, active, maximum)
+        steps = steps[active[segments.job[steps]]]
+        rate, present_prices = _fill(segments, active, steps, maximum)
         prices[active] = present_prices
         if not (rate[active] > 0).any():
             break
@@ -254,13 +256,15 @@ def run_to_completion(work: FloatArray, segments: Segments, maximum: FloatArray)
 
 
 def _fill(
-    segments: Segments, active: BoolArray, maximum: FloatArray
+    segments: Segments, active: BoolArray, queue: IntArray, maximum: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Assign the limits to the steps of active jobs by rank; return rates (n,) and prices (R,)."""
+    """Assign the limits to the steps of active jobs by rank; return rates (n,) and prices (R,).
+
+    `queue` are the indices of these steps.
+    """
     rate = np.where(active, segments.base_rate, 0.0)
     prices = np.zeros(len(maximum))
     room = maximum.copy()
-    (queue,) = np.nonzero(active[segments.job])
     while len(queue):
         total = np.cumsum(segments.uses[:, queue], axis=1)
         exceeds = (total > room[:, None] * (1.0 + 1e-12)).any(axis=0)

@@ -76,20 +76,23 @@ class Bidders:
 
     def allocations(self, columns: IntArray) -> list[Allocation | None]:
         """Return one candidate of each job as an allocation; None for -1."""
-        index = np.arange(len(columns)), np.maximum(columns, 0)
-        sizes, offers = self.sizes, self.terms.offers
+        (changed,) = np.nonzero((columns >= 0) & (columns != self.held))
+        index, sizes, offers = (changed, columns[changed]), self.sizes, self.terms.offers
         rows = zip(
-            self.jobs,
-            columns.tolist(),
+            changed.tolist(),
             sizes.offer[index].tolist(),
             sizes.instances[index].tolist(),
             sizes.devices_used[index].tolist(),
             strict=True,
         )
-        allocations: list[Allocation | None] = []
-        for job, column, offer, *size in rows:
-            allocation = None if column < 0 else Allocation(offers[offer].id, *size)
-            allocations.append(job.held if allocation == job.held else allocation)
+        keeps = (columns >= 0).tolist()
+        allocations = [
+            job.held if keep else None for job, keep in zip(self.jobs, keeps, strict=True)
+        ]
+        for job, offer, *size in rows:
+            allocation = Allocation(offers[offer].id, *size)
+            if allocation != allocations[job]:
+                allocations[job] = allocation
         return allocations
 
     def columns(self, allocations: Sequence[Allocation | None]) -> IntArray:

@@ -244,19 +244,19 @@ def _takes_that_fit(columns: Columns, prices: FloatArray) -> IntArray:
 def _filled_greedily(columns: Columns, taken: IntArray, prices: FloatArray) -> IntArray:
     """Return the columns after filling the remaining capacity, most value per use first."""
     weights = np.where(prices > 0, prices, 1e-9 / np.maximum(columns.room, 1e-12))
-    chosen_by_job = np.full(int(columns.job[-1]) + 1, -1)
+    jobs = int(columns.job[-1]) + 1
+    value, uses = np.zeros(jobs), np.zeros((len(columns.room), jobs))
+    chosen, chosen_by_job = taken, np.full(jobs, -1)
     chosen_by_job[columns.job[taken]] = taken
     least = _LEAST_GAIN * float(columns.value.max())
     for _ in range(_MOST_FILLINGS):
+        job = columns.job[chosen]
+        value[job], uses[:, job] = columns.value[chosen], columns.uses[:, chosen]
         given = chosen_by_job[chosen_by_job >= 0]
         free = columns.room - columns.uses[:, given].sum(axis=1)
-        present = chosen_by_job[columns.job]
-        has_column = present >= 0
-        gain = columns.value - np.where(has_column, columns.value[present], 0.0)
+        gain = columns.value - value[columns.job]
         (rows,) = np.nonzero(gain > least)
-        extra = columns.uses[:, rows] - np.where(
-            has_column[rows], columns.uses[:, present[rows]], 0.0
-        )
+        extra = columns.uses[:, rows] - uses[:, columns.job[rows]]
         bearable = fits(extra, free).all(axis=0)
         rows, extra = rows[bearable], extra[:, bearable]
         if not len(rows):
