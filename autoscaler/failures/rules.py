@@ -362,8 +362,6 @@ RULES: Final = (
         r"|Found 0 (?:files|images)"
         r"|does not appear to have a file named|No such option|Invalid value for"
         r"|Parquet magic bytes|num_samples=0|not a valid model identifier"
-        r"|(?i:(?:can(?:not|'t)|could not|unable to|failed to) "
-        r"(?:load|find|open|read|decode|determine) )"
         r"|Error opening '|\.empty\(\) in function|(?i:repository\b.{0,40}\bnot found)"
         r"|(?i:unexpected(?:ly reached)? end of (?:file|data|stream))",
         "an input can't be read{place}: {error}",
@@ -383,6 +381,12 @@ RULES: Final = (
         r"|^curl: \((?:[5-7]|16|18|28|35|5[256]|60)\)|^gaierror|socket\.timeout|urlopen error"
         r"|[Cc]ould not resolve host",
         "a network connection failed{place}: {error}",
+    ),
+    _rule(
+        Category.INPUT,
+        r"(?i:(?:can(?:not|'t)|could not|unable to|failed to) "
+        r"(?:load|find|open|read|decode|determine) )",
+        "an input can't be read{place}: {error}",
     ),
     _rule(
         Category.DIVERGED,

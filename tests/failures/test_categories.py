@@ -130,6 +130,8 @@ def test_the_kernel_knows_whether_memory_was_short(
         ("c.auth.exceptions.DefaultCredentialsError: none", FailureCategory.PERMISSION),
         ("d.SomethingUnavailable: later", FailureCategory.NETWORK),
         ("e.ImageFileError: what is this", FailureCategory.INPUT),
+        ("RuntimeError: cannot open a.nii", FailureCategory.INPUT),
+        ("RuntimeError: cannot open a.nii: Connection timed out", FailureCategory.NETWORK),
         ("Rank 2 crashed with exit code -7.", FailureCategory.CRASH),
         ("process rank 0 exited on signal 6 (Aborted).", FailureCategory.CRASH),
         ("process rank 0 exited on signal 9 (Killed).", FailureCategory.HOST_MEMORY),
