@@ -129,7 +129,10 @@ def submit(
         print_end(job)
     else:
         files = counted(bundle.files, "file")
-        print(f"{job.id} {job.phase}: {files}, {bundle.bytes:,} bytes packed")
+        print(
+            f"{job.id} {job.phase}: {files}, {bundle.bytes:,} bytes sent; "
+            f"castor status {job.id} --watch follows it"
+        )
         if words := default_budget_words(job.objective):
             print(words)
     fail_with(job)

@@ -13,9 +13,10 @@ from typing import Final
 from autoscaler.cli.tables import clock_time
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable, UnknownInstance
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.text import printable_lines
 from autoscaler.wire.client import Client
-from autoscaler.wire.messages import EVERY_INSTANCE, LogPart
+from autoscaler.wire.messages import EVERY_INSTANCE, JobView, LogPart
 
 _POLL_SECONDS: Final = 1.0
 _TAIL_BYTES: Final = 1 << 16
@@ -81,7 +82,7 @@ def print_logs(
         if has_ended:
             _require_instance(instance, reader)
             if not reader.offsets.keys() - {EVERY_INSTANCE}:
-                print(f"{job}: no log yet, since no instance has started", file=sys.stderr)
+                print(f"{job}: {_absence(client.job(job))}", file=sys.stderr)
             return
         clock.sleep(_POLL_SECONDS)
 
@@ -91,6 +92,15 @@ def _new_lines(client: Client, job: str, reader: LogReader, has_ended: bool) -> 
         yield from reader.lines(parts)
     if has_ended:
         yield from reader.rest()
+
+
+def _absence(job: JobView) -> str:
+    """Return why a job has no log."""
+    if job.phase.is_final:
+        return "it has ended, and its script printed nothing"
+    if any(instance.phase is InstancePhase.TRAINING for instance in job.instances):
+        return "its script has printed nothing yet"
+    return "no log yet, since its script has not started"
 
 
 def _require_instance(instance: str | None, reader: LogReader) -> None:

@@ -77,7 +77,8 @@ def top_view(jobs: Sequence[JobView], fleet: FleetView, order: str = "c") -> Ren
             "-" if job.eta_seconds is None else format_duration(job.eta_seconds),
         )
     counts = f"{counted(len(jobs), 'job')} on {counted(len(fleet.instances), 'instance')}"
-    return Group(Text(f"{counts}, ${fleet.usd_per_hour:.2f}/h", style="bold"), table)
+    body = table if jobs else Text("no job runs: castor submit starts one")
+    return Group(Text(f"{counts}, ${fleet.usd_per_hour:.2f}/h", style="bold"), body)
 
 
 def run_top(read: Callable[[], tuple[Sequence[JobView], FleetView]]) -> None:

@@ -162,7 +162,10 @@ class LocalProvider(Provider):
         with self._host_errors():
             instance = self._find(instance_id)
             if instance is None or instance.end is not None:
-                raise NotFound(f"{instance_id}: the deployment has no running instance of this id")
+                raise NotFound(
+                    f"{instance_id}: no running instance has this id: castor status JOB lists "
+                    "those that run"
+                )
             instance.tell_to_be_reclaimed()
 
     def bill(self) -> Sequence[BilledInstance]:

@@ -12,6 +12,7 @@ from autoscaler.cli.logs import LogReader, print_logs
 from autoscaler.cli.tables import clock_time
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import Unavailable, UnknownInstance
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.wire.messages import LogPart
 
@@ -120,11 +121,40 @@ def test_an_instance_without_a_log_is_an_error_that_names_those_with_one() -> No
         show(Ended(), follow=False, tail=2, instance="c")
 
 
-def test_a_job_without_a_log_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Logged(""), follow=False)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "job: no log yet, since no instance has started\n"
+class Silent:
+    """A controller with a job that has no log, whose instances are in these phases."""
+
+    def __init__(self, phase: JobPhase, *instances: InstancePhase) -> None:
+        held = [SimpleNamespace(phase=instance) for instance in instances]
+        self._job = SimpleNamespace(id="job", phase=phase, instances=held)
+
+    def job(self, name: str) -> SimpleNamespace:
+        return self._job
+
+    def logs(self, name: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("controller", "reason"),
+    [
+        (Silent(JobPhase.PENDING), "no log yet, since its script has not started"),
+        (
+            Silent(JobPhase.PENDING, InstancePhase.BOOTING),
+            "no log yet, since its script has not started",
+        ),
+        (
+            Silent(JobPhase.RUNNING, InstancePhase.BOOTING, InstancePhase.TRAINING),
+            "its script has printed nothing yet",
+        ),
+        (Silent(JobPhase.FINISHED), "it has ended, and its script printed nothing"),
+    ],
+)
+def test_a_job_without_a_log_says_why_beside_the_output(
+    controller: Silent, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(controller, follow=False)
+    assert capsys.readouterr() == ("", f"job: {reason}\n")
 
 
 def test_without_following_an_absent_controller_is_said_to_be() -> None:

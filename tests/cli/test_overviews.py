@@ -136,6 +136,10 @@ def in_terminal(words: Sequence[str], keys: bytes, environment: dict[str, str]) 
     return os.waitstatus_to_exitcode(status), output.decode(errors="replace")
 
 
+def test_top_says_that_no_job_runs() -> None:
+    assert "no job runs: castor submit starts one" in text(top_view((), FLEET))
+
+
 def test_top_ends_with_q_and_drain_asks_on_a_terminal(tmp_path: Path, template: Path) -> None:
     with served(World(tmp_path, template=template), tmp_path) as api:
         api.world.submit("digits")

@@ -134,7 +134,7 @@ class JobsConformance:
         expected = replace(full_spec(), objective=cheapest, instances=InstanceBounds(2, 3))
         assert store.jobs.get("digits").spec == expected
         store.jobs.set_phase("digits", JobPhase.FINISHED, NOW)
-        with pytest.raises(Conflict, match="has ended"):
+        with pytest.raises(Conflict, match=r"has ended \(finished\): castor submit runs"):
             store.jobs.change_spec("digits", objective=Objective())
 
     def test_a_job_that_stops_is_not_changed(self, store: Store) -> None:

@@ -72,8 +72,13 @@ def invite(
 @people.callback(invoke_without_command=True)
 def listed(context: Context, as_json: Json = False) -> None:
     """Print a table of all people, if no sub-command is named."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        list_people(as_json)
+
+
+@people.command("list")
+def list_people(as_json: Json = False) -> None:
+    """Print a table of all people, as without a sub-command."""
     from autoscaler.cli.access.tables import people_table
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json

@@ -32,7 +32,7 @@ def job_text(script: Path, folder: Path, facts: ScriptFacts, has_requirements: b
     """
     working_directory = os.path.relpath(script.parent, folder.resolve())
     lines = [
-        f"# Job file for {script.name}; all keys: docs/job-file.md.",
+        f"# Job file for {script.name}; all keys: docs/job-file.md, or castor schema job.",
         f"name: {_name(script)}",
         *_command(script, facts),
     ]

@@ -262,10 +262,12 @@ def with_changes(
     phase, spec = record.phase, record.spec
     if phase.is_final or phase is JobPhase.STOPPING:
         state = f"has ended ({phase})" if phase.is_final else "is stopping"
-        raise Conflict(
-            f"job {record.id} {state}: castor resume {record.id} KEY=VALUE continues it "
-            "with changes"
+        way_out = (
+            "castor submit runs its job file again"
+            if phase is JobPhase.FINISHED
+            else f"castor resume {record.id} KEY=VALUE continues it with changes"
         )
+        raise Conflict(f"job {record.id} {state}: {way_out}")
     changed = replace(
         spec,
         objective=objective or spec.objective,

@@ -35,6 +35,8 @@ def test_people_are_invited_listed_changed_and_removed(api: Api) -> None:
     assert (invited["role"], invited["team"]) == ("viewer", "nlp")
     assert invited["expires_seconds"] == api.world.clock.now() + 86_400
     assert "ada     viewer  nlp   1       never" in castor("people")
+    assert castor("people", "list") == castor("people")
+    assert castor("people", "list", "--json") == castor("people", "--json")
     changed = castor("people", "set", "ada", "--role", "operator", "--team", "none")
     assert changed == "ada: operator, team none\n"
     (ada, _) = json.loads(castor("people", "--json"))
