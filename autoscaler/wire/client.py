@@ -201,7 +201,14 @@ class Client:
         reply = self._http.call("POST", f"/v1/jobs/{name}/stop", version=version)
         return decode_printable(JobView, reply)
 
-    def resume(self, name: str, resumption: Resumption, bundle: Path | None = None) -> JobView:
+    def resume(
+        self,
+        name: str,
+        resumption: Resumption,
+        bundle: Path | None = None,
+        *,
+        version: str | None = None,
+    ) -> JobView:
         """Resume a stopped or failed job from its newest checkpoint, and return the new run.
 
         Raises:
@@ -209,12 +216,14 @@ class Client:
             Conflict: the job can't be resumed.
             NotFound: the job has no checkpoint.
             SpecError: the new run can't run here, or its spec is of another job.
+            Outdated: the job has another version than `version`; None permits any.
         """
         spec = resumption.spec
         if bundle is not None and spec is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Resumption, resumption)
-        return decode_printable(JobView, self._http.create(f"/v1/jobs/{name}/resume", body))
+        reply = self._http.create(f"/v1/jobs/{name}/resume", body, version)
+        return decode_printable(JobView, reply)
 
     def decisions(self, name: str, limit: int | None = 100) -> tuple[DecisionView, ...]:
         """Return the `limit` latest decisions for a job, the latest first; None: all.

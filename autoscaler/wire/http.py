@@ -121,12 +121,15 @@ class Http:
             headers["If-Match"] = f'"{version}"'
         return self._call(method, path, content, headers).content
 
-    def create(self, path: str, content: bytes | None = None) -> bytes:
+    def create(self, path: str, content: bytes | None = None, version: str | None = None) -> bytes:
         """Send a request that creates something, and return the body of the answer.
 
         The request has an idempotency key, so that it is repeated if the answer is lost.
+        `version` is as in `call`.
         """
         headers = {"Idempotency-Key": uuid4().hex}
+        if version is not None:
+            headers["If-Match"] = f'"{version}"'
         if content is not None:
             headers["Content-Type"] = "application/json"
         for _ in range(_REPEATS):

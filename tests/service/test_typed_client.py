@@ -73,6 +73,8 @@ CALLS: Final[dict[str, Call]] = {
         "daily_costs",
         lambda c, *_: c.daily_costs(date(2026, 1, 1), date(2026, 1, 2)),
     ),
+    "costs_compared_bills": (Client, "bills", lambda c, *_: c.bills()),
+    "costs_keep_bill": (Client, "keep_bill", lambda c, body, _: c.keep_bill("aws", body)),
     "costs_focus": (
         Client,
         "download_focus",

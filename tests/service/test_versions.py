@@ -33,7 +33,7 @@ from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import NewPerson, PersonChange
 from autoscaler.wire.budget_messages import BudgetRequest
 from autoscaler.wire.client import StudyClient
-from autoscaler.wire.messages import Change
+from autoscaler.wire.messages import Change, Resumption
 from autoscaler.wire.study_messages import StudyLease, StudyStatement
 from tests.service.agents import SPEC, joined
 from tests.service.conftest import TOKEN, Api
@@ -52,6 +52,8 @@ def test_a_change_of_another_version_is_refused(api: Api) -> None:
     assert api.client.job("job").priority == 2.0
     assert api.client.job("job").phase is JobPhase.PENDING
     assert api.client.stop("job", version=changed.version).phase is JobPhase.STOPPING
+    with pytest.raises(Outdated):
+        api.client.resume("job", Resumption(), version=changed.version)
 
 
 def test_the_version_is_checked_again_where_the_job_is_stored(api: Api) -> None:

@@ -20,7 +20,7 @@ from tests.conformance.store_programs import memory
 from tests.service.agents import SPEC, packed
 from tests.service.conftest import TOKEN, Api
 from tests.service.jobs.test_resume import run
-from tests.service.test_every_route import ROUTES, Route
+from tests.service.test_every_route import BODIES, ROUTES, Route
 
 # Requests that change nothing but use POST, and messages between a driver and its trials.
 SILENT: Final = {
@@ -166,6 +166,12 @@ STEPS: Final = (
         "DELETE /v1/budgets/{scope}",
         "/v1/budgets/team:nlp",
         ("remove budget", "team:nlp", "$500 a month (UTC)", ""),
+    ),
+    Step(
+        "PUT /v1/costs/bills/{provider}",
+        "/v1/costs/bills/aws",
+        ("keep bill", "aws", "", "AWS, 2026-11-01 to 2026-11-01"),
+        BODIES["PUT /v1/costs/bills/{provider}"],
     ),
 )
 
