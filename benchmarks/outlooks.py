@@ -1,12 +1,13 @@
 """Time of curve, outlook, what-if, next plan and history of a running job.
 
-    python benchmarks/outlooks.py [--instances 16] [--others 1000] [--json]
+    python benchmarks/outlooks.py [--instances 16] [--others 1000] [--processor] [--json]
 
 The job may hold up to `--instances` of each of 24 offers (12 types of 4 kinds of device, on-demand
 and spot), with 32 draws, and trains on one of them beside other jobs with one instance each. The
 store is in memory and the model is stored; nothing is fitted. `first` is the first answer of a
 process, `again` and `longest` are the median and the longest of 20 further ones, a what-if each
-with another objective. Times are those of a clock, without HTTP and JSON.
+with another objective. Times are those of a clock, or of the processor with `--processor`. Rows
+with a path are requests over HTTP, with JSON or HTML; of the processor, those of the client, too.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import httpx
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +47,9 @@ from autoscaler.store.memory.store import memory_store
 from autoscaler.store.repositories.jobs import with_changes
 from autoscaler.store.store import Store
 from autoscaler.wire.outlook_messages import Hypothesis
+from tests.browser.fleets import FleetState
 from tests.conformance.store_examples import NOW, launch, report
+from tests.service.conftest import TOKEN, served
 
 REPEATS = 20
 REPORTS = 3_000
@@ -89,17 +95,51 @@ def deployment(instances: int, others: int) -> tuple[Store, ControllerStatus, Vi
     )
 
 
-def timed(question: str, ask: Callable[[int], object]) -> Row:
-    """Return the times of a question, which is asked with the number of the repeat."""
-    times = []
-    for repeat in range(REPEATS + 1):
-        begun = time.perf_counter()
-        ask(repeat)
-        times.append(1000 * (time.perf_counter() - begun))
-    return Row(question, times[0], median(times[1:]), max(times[1:]))
+Timed = Callable[[str, Callable[[int], object]], Row]
 
 
-def measure(instances: int, others: int) -> list[Row]:
+def timer_of(seconds: Callable[[], float]) -> Timed:
+    """Return a function that times a question, which is asked with the number of the repeat."""
+
+    def timed(question: str, ask: Callable[[int], object]) -> Row:
+        times = []
+        for repeat in range(REPEATS + 1):
+            begun = seconds()
+            ask(repeat)
+            times.append(1000 * (seconds() - begun))
+        return Row(question, times[0], median(times[1:]), max(times[1:]))
+
+    return timed
+
+
+def requests(fleet: FleetState, timed: Timed) -> list[Row]:
+    """Return the times of requests over HTTP."""
+    deadline = fleet.clock.now() + 3600.0
+    world: Any = fleet
+    with tempfile.TemporaryDirectory() as directory, served(world, Path(directory)) as api:
+        client = httpx.Client(base_url=api.url, headers={"Accept": "text/html"}, timeout=60)
+        assert client.post("/sign-in", data={"token": TOKEN}).status_code == 303
+        token = {"Authorization": f"Bearer {TOKEN}"}
+
+        def page(path: str) -> None:
+            assert client.get(path).status_code == 200
+
+        def what_if(repeat: int) -> None:
+            body = {"deadline_seconds": deadline + 1800.0 * repeat}
+            reply = client.post("/v1/jobs/job-0/what-if", json=body, headers=token)
+            assert reply.status_code == 200, reply.text
+
+        return [
+            timed("POST /v1/jobs/job-0/what-if", what_if),
+            timed(
+                "GET /jobs/job-0/what-if, a slider",
+                lambda repeat: page(f"/jobs/job-0/what-if?value={0.1 * 1.4**repeat:.3f}"),
+            ),
+            timed("GET /jobs/job-0", lambda repeat: page("/jobs/job-0")),
+        ]
+
+
+def measure(instances: int, others: int, timed: Timed) -> list[Row]:
     """Return the times of all questions."""
     store, status, clock = deployment(instances, others)
     live = LiveJobs(store, status, 60.0, clock, create_policy("marginal"))
@@ -126,6 +166,7 @@ def measure(instances: int, others: int) -> list[Row]:
             lambda repeat: live.next_decision(with_changes(job, None, None, 1.5 + repeat), job),
         ),
         timed("history", lambda repeat: histories.of(job, 0.0, 300)),
+        *requests(FleetState(store, status, clock), timed),
     ]
     assert outlooks.outlook(replace(job)).missing is None
     return rows
@@ -136,9 +177,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--instances", type=int, default=16)
     parser.add_argument("--others", type=int, default=1000)
+    parser.add_argument("--processor", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = measure(options.instances, options.others)
+    timed = timer_of(time.process_time if options.processor else time.perf_counter)
+    rows = measure(options.instances, options.others, timed)
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return

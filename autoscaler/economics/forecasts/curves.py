@@ -15,7 +15,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.allocation.candidates import Candidates, candidates
 from autoscaler.economics.choice.demands import Demand, demand
-from autoscaler.economics.forecasts.forecast import Range, range_of
+from autoscaler.economics.forecasts.forecast import bands_of
 from autoscaler.economics.pricing.price import price_of_progress
 from autoscaler.economics.supply.caches import PlanningCache
 from autoscaler.economics.supply.supply import (
@@ -149,6 +149,7 @@ class _Curves:
         self._usd_per_example = price_of_progress(
             options.usd_per_second, value_of_time, self._goodput
         )
+        self._bands = bands_of(options.goodput)
         self._is_available = self._available()
 
     def by_offer(self) -> dict[str, tuple[CurvePoint, ...]]:
@@ -188,11 +189,11 @@ class _Curves:
 
     def _point(self, index: int) -> CurvePoint:
         options = self.candidates
-        quantiles: Range = range_of(options.goodput[:, index])
+        low, high = self._bands[:, index]
         return CurvePoint(
             allocation=options.allocation(index),
             goodput=float(self._goodput[index]),
-            band=(quantiles.low, quantiles.high),
+            band=(float(low), float(high)),
             usd_per_hour=float(options.usd_per_second[index]) * SECONDS_PER_HOUR,
             usd_per_million=float(self._usd_per_example[index]) * _MILLION,
             goodput_ahead=None if options.ahead is None else float(options.rate[index]),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.allocation.candidates import candidates
-from autoscaler.economics.choice.stages import quantile
+from autoscaler.economics.choice.stages import quantile, required_draws
 from autoscaler.economics.pricing.starts import start_seconds
 from autoscaler.economics.supply.supply import supply_of
 from autoscaler.goodput.throughput import FloatArray
@@ -63,6 +65,16 @@ def fixed_sizes(
         allocation = found_candidates.allocation(index)
         forecasts.append(Forecast(allocation, range_of(seconds), range_of(usd)))
     return tuple(forecasts)
+
+
+def bands_of(samples: FloatArray) -> FloatArray:
+    """Return the ends of the bands of A values from K equally likely draws, (K, A), as (2, A).
+
+    They are those of `range_of` for each value.
+    """
+    ordered = np.sort(samples, axis=0)
+    rows = [required_draws(probability, len(ordered)) - 1 for probability in _BAND]
+    return ordered[rows]
 
 
 def range_of(sample: FloatArray) -> Range:

@@ -39,6 +39,8 @@ from autoscaler.wire.messages import JobView
 from autoscaler.wire.outlook_messages import Hypothesis, OutlookView, WhatIfView
 
 _DECISIONS: Final = 50
+# Rows of the table of sizes, which keep the page below 300 kB.
+_SIZES: Final = 400
 _POINTS: Final = 300
 _LINES: Final = 12
 _LOG_LINES: Final = 400
@@ -144,7 +146,7 @@ def _values_of(sources: JobPageSources, job: JobRecord, requester: Requester) ->
     store, now_seconds = sources.store, sources.clock.now()
     view = sources.views.job(job, now_seconds, with_events=True)
     curve, history = sources.outlooks.curve(job), sources.histories.of(job, 0.0, _POINTS)
-    owners = (job.spec.owner,)
+    owners, sizes = (job.spec.owner,), [point for offer in curve.offers for point in offer.points]
     may = {
         action: is_permitted(requester.identity, action, owners)
         for action in (
@@ -169,6 +171,8 @@ def _values_of(sources: JobPageSources, job: JobRecord, requester: Requester) ->
         "program": job.spec.program_name,
         "may": {action.value: is_allowed for action, is_allowed in may.items()},
         "curve": curve,
+        "sizes": sizes[:_SIZES],
+        "more_sizes": max(len(sizes) - _SIZES, 0),
         "wide_curve": curve_chart(curve, WIDE),
         "narrow_curve": curve_chart(curve, NARROW),
         "wide_series": series_chart(history, WIDE_SERIES),

@@ -5,7 +5,7 @@ import pytest
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.economics.forecasts.forecast import fixed_sizes
+from autoscaler.economics.forecasts.forecast import bands_of, fixed_sizes, range_of
 from tests.economics import naive
 from tests.economics.cases import LARGE, SMALL, job, model, snapshot
 
@@ -24,6 +24,14 @@ def test_fixed_sizes_run_from_launch_to_end() -> None:
         assert size_forecast.seconds.median == pytest.approx(seconds)
         usd = seconds * naive.price(job_snapshot, moment, size_forecast.allocation)
         assert size_forecast.usd.ninety_percent == pytest.approx(usd)
+
+
+def test_bands_of_many_values_are_those_of_each() -> None:
+    samples = np.random.default_rng(0).lognormal(size=(31, 7))
+    bands = bands_of(samples)
+    for index in range(7):
+        one = range_of(samples[:, index])
+        assert (bands[0, index], bands[1, index]) == (one.low, one.high)
 
 
 def test_ninety_percent_is_beyond_the_median_where_the_model_is_unsure() -> None:

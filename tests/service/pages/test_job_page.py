@@ -11,6 +11,7 @@ import pytest
 from autoscaler.domain.access import Role
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import Failure, FailureCategory
+from autoscaler.service.pages import job
 from autoscaler.wire.access_messages import InvitationRequest
 from tests.service.agents import SPEC
 from tests.service.conftest import Api
@@ -33,6 +34,13 @@ def test_the_page_of_a_running_job_answers_without_scripts(api: Api) -> None:
     assert 'class="held"' in page and 'class="candidate"' in page and 'class="equal"' in page
     assert re.search(r"In all about \$[\d.]+", text), text
     assert len(page) < 300_000
+
+
+def test_the_table_of_sizes_is_cut_and_says_so(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    trains(api)
+    assert "castor curve" not in PageVisitor(api).text("/jobs/job")
+    monkeypatch.setattr(job, "_SIZES", 2)
+    assert re.search(r"and \d+ more: castor curve job --json", PageVisitor(api).text("/jobs/job"))
 
 
 def test_a_decision_has_an_anchor_that_its_tick_leads_to(api: Api) -> None:
