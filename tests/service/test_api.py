@@ -115,6 +115,9 @@ def test_what_a_job_would_come_to_is_told_before_it_is_submitted(api: Api) -> No
     assert api.client.jobs() == (), "nothing was submitted"
     plan = api.client.plan(replace(spec, total_examples=None))
     assert plan.unknown is not None and "total_progress" in plan.unknown
+    assert plan.known.endswith(
+        "nothing of it was measured yet: no speed is known before it trains"
+    )
     assert plan.rates and plan.chosen is None
 
 

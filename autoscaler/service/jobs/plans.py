@@ -52,7 +52,7 @@ def plan_view(spec: JobSpec, estimate: WhatIf) -> PlanView:
         chance=frontier.chance,
         shortfall=frontier.shortfall,
         decision=estimate.decision.reason,
-        known=_known_from(estimate.memory),
+        known=_known_from(estimate.memory, bool(frontier.corners)),
         unknown=_UNKNOWN if frontier.rates else None,
         rates=tuple(_rate_view(rate) for rate in frontier.rates),
         unfit=estimate.unfit,
@@ -86,8 +86,9 @@ def _prospect_view(prospect: JobForecast) -> ProspectView:
     )
 
 
-def _known_from(memory: ProgramMemory | None) -> str:
+def _known_from(memory: ProgramMemory | None, has_ranges: bool) -> str:
     if memory is None:
-        return "from priors alone: nothing of it was measured yet, so the ranges are wide"
+        so = ", so the ranges are wide" if has_ranges else ": no speed is known before it trains"
+        return f"from priors alone, nothing of it was measured yet{so}"
     kinds = ", ".join(sorted({observation.device_kind for observation in memory.observations}))
     return f"from step times of {memory.program} on {kinds or 'nothing yet'}"
