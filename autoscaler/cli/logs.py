@@ -14,6 +14,7 @@ from autoscaler.cli.tables import clock_time
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import Unavailable, UnknownInstance
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job_names import exact_name
 from autoscaler.domain.text import printable_lines
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import EVERY_INSTANCE, JobView, LogPart
@@ -62,7 +63,8 @@ def print_logs(
         Unavailable: no controller answers, and `follow` is False.
         UnknownInstance: the job has no log of `instance`, and `follow` is False or the job ended.
     """
-    job = client.job(name).id
+    job_id = client.job(name).id
+    job = exact_name(job_id)
     show = _print_json if as_json else _print_text
     reader, is_first = LogReader(tail), tail is not None
     while True:
@@ -82,7 +84,7 @@ def print_logs(
         if has_ended:
             _require_instance(instance, reader)
             if not reader.offsets.keys() - {EVERY_INSTANCE}:
-                print(f"{job}: {_absence(client.job(job))}", file=sys.stderr)
+                print(f"{job_id}: {_absence(client.job(job))}", file=sys.stderr)
             return
         clock.sleep(_POLL_SECONDS)
 

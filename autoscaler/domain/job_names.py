@@ -68,6 +68,13 @@ def first_of_name(name_or_id: str) -> str | None:
     return name if number == "1" and name else None
 
 
+def exact_name(job_id: str) -> str:
+    """Return what names the job of an id, and no later job of its name.
+
+    The id of a name's first job is that name, which means the newest job.
+    """
+    return job_id if "." in job_id else f"{job_id}.1"
+
+
 def _candidate_text(job: JobRecord) -> str:
-    is_first = job.id == job.spec.name
-    return f"{job.id}{'.1' if is_first else ''} of {job.spec.owner.person} ({job.phase})"
+    return f"{exact_name(job.id)} of {job.spec.owner.person} ({job.phase})"

@@ -9,7 +9,12 @@ import pytest
 from autoscaler.domain.access import Identity, Role
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
-from autoscaler.domain.job_names import first_of_name, meant_job, require_one_meaning
+from autoscaler.domain.job_names import (
+    exact_name,
+    first_of_name,
+    meant_job,
+    require_one_meaning,
+)
 
 ADA = Identity("ada", Role.SUBMITTER, "nlp")
 RUNNING, FINISHED, STOPPED = JobPhase.RUNNING, JobPhase.FINISHED, JobPhase.STOPPED
@@ -91,3 +96,9 @@ def test_the_first_job_of_a_name_has_an_id_of_its_own() -> None:
     assert first_of_name("train.1") == "train"
     for text in ("train", "train.2", "train.11", ".1", ""):
         assert first_of_name(text) is None
+
+
+def test_the_exact_name_of_a_first_job_has_a_number() -> None:
+    first, second = jobs(("ada", None, STOPPED), ("ada", None, RUNNING))
+    assert (exact_name(first.id), exact_name(second.id)) == ("train.1", "train.2")
+    assert first_of_name(exact_name(first.id)) == first.spec.name

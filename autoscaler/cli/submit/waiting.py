@@ -12,6 +12,7 @@ from autoscaler.cli.tables import checkpoint_words, counted, job_phase, rest_of_
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import CastorError, NotFound, Unavailable
 from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job_names import exact_name
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import FleetView, JobView
 
@@ -19,11 +20,12 @@ _POLL_SECONDS = 1.0
 _EMPTY_LISTINGS = 2  # consecutive, to catch a launch that was in progress at the first
 
 
-def wait_for_end(client: Client, name: str, clock: Clock) -> JobView:
+def wait_for_end(client: Client, job_id: str, clock: Clock) -> JobView:
     """Wait until a job has ended and holds no instance, and return it.
 
-    The controller may be unavailable meanwhile.
+    The controller may be unavailable meanwhile, and a new job may take the name after its end.
     """
+    name = exact_name(job_id)
     while True:
         try:
             job = client.job(name)

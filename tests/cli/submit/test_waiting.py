@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.text import Text
 
 from autoscaler.cli.live import show
-from autoscaler.cli.submit.waiting import checkpoint_of, drain
+from autoscaler.cli.submit.waiting import checkpoint_of, drain, wait_for_end
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import NotFound, Unavailable
-from autoscaler.domain.job import JobPhase
+from autoscaler.domain.job import JobPhase, JobSpec
+from tests.controller.world import World
+from tests.service.conftest import served
 
 
 @pytest.mark.parametrize(
@@ -96,3 +99,22 @@ def test_a_view_stays_while_no_controller_answers(capsys: pytest.CaptureFixture[
 
     show(render, True, VirtualClock())
     assert "as it is later" in capsys.readouterr().out
+
+
+def test_the_end_of_a_job_is_awaited_even_if_a_new_one_has_its_name(
+    tmp_path: Path, template: Path
+) -> None:
+    world = World(tmp_path, template=template)
+    with served(world, tmp_path) as api:
+        job = api.client.submit(JobSpec("digits", ("python", "train.py"))).id
+        world.store.jobs.set_phase(job, JobPhase.FINISHED, world.clock.now())
+        api.client.submit(JobSpec("digits", ("python", "train.py")))
+        ended = wait_for_end(api.client, job, NoTime())
+    assert (ended.id, ended.phase) == (job, JobPhase.FINISHED)
+
+
+class NoTime(VirtualClock):
+    """Clock on which nothing waits."""
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("the job has ended")
