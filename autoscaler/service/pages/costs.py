@@ -143,8 +143,8 @@ class CostPages:
         clock = sources.clock
         sums = ThreadPoolExecutor(1, thread_name_prefix="castor-costs")
         replays = ThreadPoolExecutor(1, thread_name_prefix="castor-replays")
-        self._sums = Background[str, CostView](
-            lambda key: sources.views.costs(clock.now()), _FRESH_SECONDS, sums, clock
+        self._sums = Background[str, tuple[float, CostView]](
+            lambda key: self._added_up(), _FRESH_SECONDS, sums, clock
         )
         self._replays = Background[tuple[str, str], CounterfactualView | str](
             self._replay, _REPLAY_FRESH_SECONDS, replays, clock
@@ -153,10 +153,12 @@ class CostPages:
     def values(self) -> dict[str, Any]:
         """Return the values of the template; `view` is None until all is added up once."""
         sources = self._sources
-        view = self._sums.get(sources.views.controller(), _LONGEST_WAIT_SECONDS)
+        known = self._sums.get(sources.views.controller(), _LONGEST_WAIT_SECONDS)
+        as_of_seconds, view = (sources.clock.now(), None) if known is None else known
         budgets = sources.budgets.views()
         common: dict[str, Any] = {
             "view": view,
+            "as_of_seconds": as_of_seconds,
             "budgets": budgets,
             "rows": _ROWS,
             "bills": [BillTable(known) for known in sources.bills.views()],
@@ -181,6 +183,11 @@ class CostPages:
     def replayed(self, job: str) -> CounterfactualView | str | None:
         """Return the bills of a job under other rules, or why there are none; None: not yet."""
         return self._replays.get((self._sources.views.controller(), job), _LONGEST_WAIT_SECONDS)
+
+    def _added_up(self) -> tuple[float, CostView]:
+        """Return the time, and the costs until then."""
+        now_seconds = self._sources.clock.now()
+        return now_seconds, self._sources.views.costs(now_seconds)
 
     def _known(self, bar: CostBar) -> ReplayedBill:
         known = self._replays.last((self._sources.views.controller(), bar.name))

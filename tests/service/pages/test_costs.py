@@ -46,7 +46,11 @@ def test_the_page_answers_before_all_is_added_up_and_loads_again(
     may_go.set()
     while "refresh" in reply.headers:
         reply = visitor.get("/costs")
-    assert "Spent in all" in reply.text
+    assert "Spent in all" in reply.text and "As of" not in reply.text
+    may_go.clear()
+    api.world.clock.advance(60.0)
+    assert "As of 1 min ago" in visitor.text("/costs"), "the next sums are under way"
+    may_go.set()
 
 
 def test_other_rules_bills_are_worked_out_when_asked_for(api: Api) -> None:
