@@ -104,6 +104,14 @@ class Ledger:
         """Return the hourly price of the instances held at `now_seconds`, of all or of one job."""
         return sum((bill.usd_per_hour(now_seconds, job) for bill in self.bills), Decimal(0))
 
+    def is_open(self, job: str) -> bool:
+        """Return whether a job pays for an instance whose bill is open, at whatever time."""
+        return any(
+            stretch.closing is None and stretch.opening.job == job
+            for bill in self.bills
+            for stretch in bill.stretches[-1:]
+        )
+
     def rates_usd_per_hour(self, now_seconds: float) -> Mapping[str, Decimal]:
         """Return the hourly price of the instances held at `now_seconds`, by job."""
         rates: dict[str, Decimal] = defaultdict(Decimal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from decimal import Decimal
 
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.spending import LedgerEntry
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.store import Store
 
@@ -19,27 +21,57 @@ _FLEET_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums kept between reads, shared by threads: values are replaced and never changed.
+    """Sums kept between reads, shared by threads.
 
-    `fleet` is the total of the ledger in US dollars, and the time at which it was summed.
+    `usd_by_ended` has the sums of ended trials, and `payers` the trials among them by instance.
+    They hold for the lines of the ledger up to `number`; None before its first read. `fleet` is
+    the total of the ledger in US dollars, and the time at which it was summed.
     """
 
     jobs_by_study: dict[str, set[str]] = field(default_factory=dict)
     usd_by_ended: dict[str, Decimal] = field(default_factory=dict)
+    payers: dict[str, set[str]] = field(default_factory=dict)
+    number: int | None = None
     fleet: tuple[Decimal, float] = (Decimal(0), float("-inf"))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, lines: Iterable[LedgerEntry], number: int) -> None:
+        """Drop the sums that new lines change; `number` is that after the lines."""
+        with self.lock:
+            for line in lines:
+                for job in (line.job, *self.payers.pop(line.instance, ())):
+                    self.usd_by_ended.pop(job, None)
+            self.number = max(self.number or 0, number)
+
+    def keep(self, job: str, usd: Decimal, instances: Iterable[str], number: int) -> None:
+        """Keep the sum of an ended trial, unless lines after `number` may have changed it."""
+        with self.lock:
+            if number != self.number:
+                return
+            self.usd_by_ended[job] = usd
+            for instance in instances:
+                self.payers.setdefault(instance, set()).add(job)
+
+    def forget_all_but(self, jobs: set[str]) -> None:
+        """Drop the sums of ended trials other than `jobs`."""
+        with self.lock:
+            self.usd_by_ended = {job: usd for job, usd in self.usd_by_ended.items() if job in jobs}
+            kept = {instance: paying & jobs for instance, paying in self.payers.items()}
+            self.payers = {instance: paying for instance, paying in kept.items() if paying}
 
 
 class Spending:
     """Costs up to a time, in US dollars.
 
-    The sum of an ended trial is cached. Later ledger entries of an ended trial, such as the last
-    part of its log, are not included in its study.
+    The sum of an ended trial is cached until the ledger has a new line of one of its instances:
+    its log may be sent later, and a cloud may list an instance again that was taken for ended.
     """
 
     def __init__(self, store: Store, sums: _Sums | None = None) -> None:
         self._store = store
         self._sums = sums or _Sums()
         self._ledgers: dict[str, Ledger] | None = None
+        self._number: int | None = None
 
     @contextmanager
     def each_ledger_once(self) -> Iterator[None]:
@@ -48,7 +80,7 @@ class Spending:
         try:
             yield
         finally:
-            self._ledgers = None
+            self._ledgers = self._number = None
 
     def always_fresh(self) -> Spending:
         """Return the same spending, read from the store each time, also within a tick."""
@@ -74,15 +106,17 @@ class Spending:
     ) -> Decimal:
         """Return the cost of all trials of a study.
 
-        `alive` are the jobs that have not ended. `trials` are jobs of the study that may have
-        started and ended since the last call; the control loop sees each job before it ends.
+        `alive` are the jobs that have not ended. `trials` are other jobs of the study.
         """
         by_study = self._sums.jobs_by_study
         if study not in by_study:
             by_study[study] = {job.id for job in self._store.jobs.all() if job.spec.study == study}
         at_work = {job.id for job in alive if job.spec.study == study}
+        number = self._last_line()
         jobs = by_study[study] = by_study[study] | at_work | set(trials)
-        return sum((self._of_trial(job, job in at_work, now_seconds) for job in jobs), Decimal(0))
+        return sum(
+            (self._of_trial(job, job in at_work, now_seconds, number) for job in jobs), Decimal(0)
+        )
 
     def of_fleet(self, held: Sequence[HeldInstance], now_seconds: float) -> Decimal:
         """Return the cost of all jobs; `held` are all instances that cost money now."""
@@ -98,19 +132,39 @@ class Spending:
         by_study = {
             study: jobs for study, jobs in self._sums.jobs_by_study.items() if study in studies
         }
-        kept = set().union(*by_study.values())
-        usd_by_ended = self._sums.usd_by_ended
-        self._sums.usd_by_ended = {job: usd_by_ended[job] for job in usd_by_ended.keys() & kept}
+        kept: set[str] = set().union(*by_study.values())
+        self._sums.forget_all_but(kept)
         self._sums.jobs_by_study = by_study
 
-    def _of_trial(self, job: str, is_alive: bool, now_seconds: float) -> Decimal:
-        by_ended = self._sums.usd_by_ended
-        if job in by_ended:
-            return by_ended[job]
+    def _last_line(self) -> int:
+        """Return the number of the ledger's last line; drop the sums that new lines change."""
+        if self._number is not None:
+            return self._number
+        known = self._sums.number
+        lines, number = self._store.ledger.after(known or 0)
+        if known is not None:
+            self._add_trials({line.job for line in lines})
+        self._sums.take(lines, number)
+        if self._ledgers is not None:
+            self._number = number
+        return number
+
+    def _add_trials(self, jobs: Iterable[str]) -> None:
+        """Count jobs with a new line, which may have started and ended since the last call."""
+        by_study = self._sums.jobs_by_study
+        for job in jobs:
+            study = self._store.jobs.get(job).spec.study
+            if study is not None and study in by_study:
+                by_study[study] = by_study[study] | {job}
+
+    def _of_trial(self, job: str, is_alive: bool, now_seconds: float, number: int) -> Decimal:
+        known_usd = self._sums.usd_by_ended.get(job)
+        if known_usd is not None:
+            return known_usd
         ledger = self.ledger(job)
         spent_usd = ledger.spent(job, now_seconds)
-        if not is_alive and not ledger.rate_usd_per_hour(now_seconds, job):
-            by_ended[job] = spent_usd
+        if not is_alive and not ledger.is_open(job):
+            self._sums.keep(job, spent_usd, ledger.by_instance(now_seconds), number)
         return spent_usd
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from autoscaler.controller.budgets.spending import Spending
 from autoscaler.domain.errors import LedgerError
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress
@@ -133,6 +134,58 @@ def test_a_trial_that_has_ended_is_added_up_once_though_its_instance_goes_on(
     after = spending.of_study("sweep", world.store.jobs.alive(), world.clock.now())
     assert read == [second]
     assert after > before
+
+
+def test_later_lines_of_an_ended_trial_count(world: World) -> None:
+    """An instance that was taken for ended is listed again."""
+    (job,) = trials(world, 1, None)
+    world.tick(6)
+    (held,) = world.training(job)
+    world.cloud.unlisted = {held.cloud_id or ""}
+    for _ in range(33):
+        world.store.instances.record_node(held.id, InstancePhase.TRAINING, world.clock.now())
+        world.tick(1, seconds=20.0, agents=False)
+    world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(3)
+    spending = Spending(world.store)
+    before_usd = spending.of_study("sweep", (), world.clock.now())
+    world.cloud.unlisted = set()
+    world.tick(3, seconds=SECONDS)
+    assert world.store.jobs.alive() == ()
+    later_usd = spending.of_study("sweep", (), world.clock.now())
+    assert later_usd == spent(world) > before_usd
+
+
+def test_a_trial_that_began_and_ended_unseen_counts(world: World) -> None:
+    (first,) = trials(world, 1, None)
+    world.tick(6)
+    spending = Spending(world.store)
+    spending.of_study("sweep", world.store.jobs.alive(), world.clock.now())
+    second = world.submit("sweep-1", study="sweep")
+    world.set_target(second, 1)
+    world.tick(6, seconds=SECONDS)
+    for job in (first, second):
+        world.store.jobs.request_stop(job, world.clock.now())
+    world.tick(6, seconds=SECONDS)
+    assert world.store.jobs.alive() == ()
+    now_seconds = world.clock.now()
+    assert spending.of_study("sweep", (), now_seconds) == spent(world)
+
+
+def test_an_instance_that_waits_for_a_trial_counts_after_the_clock_was_set_back(
+    world: World,
+) -> None:
+    world.store.leases.take("sweep", "driver", world.clock.now(), 10_000.0)
+    (job,) = trials(world, 1, None)
+    world.store.studies.state("sweep", StudyTerms(to_begin=1))
+    world.tick(6)
+    (held,) = world.training(job)
+    world.complete(held)
+    world.tick(1)
+    assert world.store.instances.alive() and not world.store.jobs.alive()
+    spending, now_seconds = Spending(world.store), world.clock.now()
+    spending.of_study("sweep", (), now_seconds - 3600)
+    assert spending.of_study("sweep", (), now_seconds) == spent(world) > 0
 
 
 def test_a_study_whose_ledger_is_broken_is_in_trouble_alone(
