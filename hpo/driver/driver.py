@@ -133,8 +133,9 @@ class Driver:
                 self._retry(self._jobs.resume_running_trials)
                 return self._run(limits)
         finally:
-            self._jobs.stop(self._awaiting_next_trial)
-            self._lease.release()
+            if not self._lease.is_lost:  # or else the jobs are those of another driver
+                self._jobs.stop(self._awaiting_next_trial)
+                self._lease.release()
 
     def _run(self, limits: RunLimits) -> EndedTrial | None:
         self._until_seconds = self._clock.monotonic() + (limits.timeout_seconds or float("inf"))

@@ -26,7 +26,13 @@ _STOP_MESSAGES = {
 
 
 class DriverLease:
-    """Lease of one study; each renewal also returns whether the study is to stop."""
+    """Lease of one study; each renewal also returns whether the study is to stop.
+
+    Attributes:
+        holder: name of this driver at the controller.
+        stop: the request to stop the study, from the last renewal.
+        is_lost: whether another driver has taken the lease, and with it the study's jobs.
+    """
 
     def __init__(self, study_client: StudyClient, holder: str, clock: Clock) -> None:
         self._study_client = study_client
@@ -34,6 +40,7 @@ class DriverLease:
         self._renewed_seconds = -_RENEW_SECONDS
         self.holder = holder
         self.stop = StudyStop.NOT
+        self.is_lost = False
 
     def renew(self) -> None:
         """Renew the lease if `_RENEW_SECONDS` have passed since the last renewal.
@@ -70,7 +77,11 @@ class DriverLease:
             _log.warning("the study's lease could not be released, and expires later: %s", error)
 
     def _take(self) -> None:
-        stop = self._study_client.lease(StudyLease(self.holder, LEASE_SECONDS))
+        try:
+            stop = self._study_client.lease(StudyLease(self.holder, LEASE_SECONDS))
+        except Conflict:
+            self.is_lost = True
+            raise
         if stop not in (self.stop, StudyStop.NOT):
             _log.warning("the study is stopped: %s", _STOP_MESSAGES[stop])
         self.stop = stop

@@ -41,16 +41,22 @@ class TrialJobs:
 
         Submit a new job where it has ended.
 
-        A trial whose job is being stopped gets its new job after the old one has ended.
+        A trial whose job is being stopped gets its new job after the old one has ended. The
+        storage may have the name of a job in place of its id, if the driver died as it submitted
+        the job.
         """
-        for job, server in running_trials(self._study).items():
-            if job not in self.held:
-                view = self.view(job)
+        for name, server in running_trials(self._study).items():
+            if name not in self.held:
+                view = self.view(name)
+                job = name if view is None else view.id
                 if view is None or view.phase.is_final:
                     self.left[job] = server
                     self.submit_trial(server)
                     continue
-                self.held[job] = server
+                if job == name:
+                    self.held[job] = server
+                else:
+                    self.assign_trial(job, server)
                 if view.phase is JobPhase.STOPPING:
                     self.stopping.add(job)
 

@@ -111,10 +111,14 @@ class Studies:
         return self._store.studies.terms(study)
 
     def leave(self, study: str, holder: str) -> None:
-        """Release the lease of a driver, and remove the study's uploaded files."""
+        """Release the lease of a driver, and remove the study's uploaded files.
+
+        The files stay if another driver has the lease: its trials have uploaded them.
+        """
         self._store.leases.leave(study, holder)
         self._store.settings.forget_stop(study, holder)
-        self._files.clear(study)
+        if self.driver(study) is None:
+            self._files.clear(study)
 
     def stop(self, study: str, at_once: bool) -> None:
         """Request that the driver stops the study; it is notified at its next renewal.

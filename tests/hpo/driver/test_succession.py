@@ -59,6 +59,38 @@ def test_a_driver_whose_lease_ran_out_goes_on_unless_another_has_the_study(
         driver.run(RunLimits(trials=2, at_once=1))
 
 
+def test_a_driver_that_was_overtaken_leaves_the_jobs_to_the_other_one(api: Api) -> None:
+    """One that slept, as a laptop does, while another took the study over."""
+    study, line = study_of(), StudyClient(api.url, TOKEN, "sweep")
+
+    class Sleeping(StudyClient):
+        def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[()]:
+            api.world.clock.sleep(31.0)
+            line.lease(StudyLease("bob", 30.0))
+            raise Conflict("study sweep is driven by bob")
+
+    asleep = Sleeping(api.url, TOKEN, "sweep")
+    with pytest.raises(Conflict, match="driven by bob"):
+        Driver(study, TEMPLATE, api.client, asleep, "ada", SystemClock()).run(RunLimits(trials=1))
+    (job,) = api.world.store.jobs.alive()
+    assert job.phase is JobPhase.PENDING
+    assert api.world.store.leases.holder("sweep", api.world.clock.now()) == "bob"
+
+
+def test_a_driver_that_died_as_it_submitted_a_later_job_of_a_trial_is_succeeded(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    """The storage has the name of the jobs, whose newest one has another id."""
+    study = study_of()
+    begin_new_trial(study).bind("sweep-0")
+    api.client.stop(api.client.submit(replace(TEMPLATE, name="sweep-0")).id)
+    api.world.tick(2)
+    assert api.client.submit(replace(TEMPLATE, name="sweep-0")).id == "sweep-0.2"
+    driver_of(site_of(curve), study).run(RunLimits(trials=0))
+    assert study.trials[0].state.is_finished()
+    assert study.trials[0].state is not TrialState.FAIL
+
+
 def test_a_study_that_is_driven_is_left_alone(api: Api) -> None:
     StudyClient(api.url, TOKEN, "sweep").lease(StudyLease("bob", 30.0))
     study = study_of()

@@ -269,6 +269,17 @@ def test_a_file_of_a_trial_reaches_its_driver(api: Api, tmp_path: Path) -> None:
         ours.fetch_file(sha256, tmp_path / "fetched")
 
 
+def test_a_driver_that_was_overtaken_removes_no_files(api: Api, tmp_path: Path) -> None:
+    ours, (_, node) = driver(api), joined(api, TRIAL)
+    api.world.clock.advance(1000.0)
+    ours.lease(StudyLease("bob", 30.0))
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    node.put_trial_file(sha256, io.BytesIO(b"weights"))
+    ours.leave("ada")
+    ours.fetch_file(sha256, tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == b"weights"
+
+
 def test_a_start_that_was_overtaken_is_fenced(api: Api) -> None:
     _, node = joined(api, TRIAL)
     first = node.begin_trial(5.0)
