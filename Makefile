@@ -28,9 +28,10 @@ PINS := build/lock/bin/uv pip compile pyproject.toml --no-config --universal --p
 	--default-index https://pypi.org/simple --custom-compile-command 'make wheels'
 # Arguments for the command behind demo, test, test-kills, dst, dst-mutations, soak or lock.
 ARGS ?=
-# Number of simulated runs of `make dst`, and of further ones with gangs of instances.
+# Number of simulated runs of `make dst`, and of further ones with gangs of instances and studies.
 SEEDS ?= 200
 GANG_SEEDS ?= 40
+STUDY_SEEDS ?= 20
 
 IS_SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -106,6 +107,7 @@ build/frameworks/.installed: $(INSTALLED) Makefile
 dst: $(INSTALLED) ## Simulate SEEDS runs of the whole controller amid faults and check its invariants.
 	@$(BIN)/python -m tests.dst --seeds $(SEEDS) $(ARGS)
 	@$(BIN)/python -m tests.dst --seeds $(GANG_SEEDS) --first 100000
+	@$(BIN)/python -m tests.dst --seeds $(STUDY_SEEDS) --first 200000
 
 dst-mutations: $(INSTALLED) ## Plant defects in the controller; each must break an invariant of a simulated run.
 	@$(BIN)/python -m tests.dst.mutations $(ARGS)

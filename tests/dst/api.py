@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar
 
@@ -14,6 +14,16 @@ from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.instances.heartbeats import Answered, Heartbeat, HeartbeatReceiver
 
 Value = TypeVar("Value")
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Reply of the application."""
+
+    status: int
+    headers: Headers
+    content: bytes
 
 
 async def _in_this_thread(function: Callable[..., Value], *arguments: Any, **_: Any) -> Value:
@@ -58,6 +68,11 @@ class Application:
         headers = [(b"content-type", b"application/json")]
         if token is not None:
             headers.append((b"authorization", f"Bearer {token}".encode()))
+        reply = self.exchange(method, path, headers, body)
+        return reply.status, reply.content
+
+    def exchange(self, method: str, path: str, headers: Headers, body: bytes) -> Reply:
+        """Return the reply to a request with these headers, whose names are in lower case."""
         path, _, query = path.partition("?")
         scope = {
             "type": "http",
@@ -82,7 +97,7 @@ class Application:
 
         _finish(self._app(scope, receive, send))  # type: ignore[arg-type]
         content = b"".join(message.get("body", b"") for message in sent[1:])
-        return int(sent[0]["status"]), content
+        return Reply(int(sent[0]["status"]), list(sent[0].get("headers", ())), content)
 
 
 def _finish(call: Awaitable[None]) -> None:

@@ -1,13 +1,16 @@
-"""Store of one controller process, whose writes are counted, fail, or are its last."""
+"""Stores: of one controller process, whose writes are counted, fail, or are its last; on disk."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.domain.errors import StoreError
+from autoscaler.store.opening import open_store
 from autoscaler.store.store import Store
 from tests.dst.line import Life, Weather
 from tests.dst.scheduler import Scheduler
@@ -16,6 +19,7 @@ WRITE_PAUSES: Final = 0.05  # probability of a pause before a write
 _REPOSITORIES: Final = (
     *("jobs", "reports", "instances", "intents", "capacity", "measurements", "programs"),
     *("journal", "events", "ledger", "tokens", "settings", "people", "owners", "audit"),
+    *("trials", "leases", "studies", "answers"),
 )
 # Methods that change the store; each is one transaction.
 _WRITES: Final = frozenset(
@@ -28,6 +32,8 @@ _WRITES: Final = frozenset(
         *("add_duration", "save_models", "save_all_models", "remember", "forget", "issue"),
         *("burn", "set_person", "freeze", "unfreeze", "put", "add_token", "revoke", "put_node"),
         *("claim", "share"),
+        *("begin", "tell", "answer", "take", "leave", "state", "set_budget", "stop_study"),
+        *("forget_stop", "keep"),
     }
 )
 
@@ -76,3 +82,20 @@ def durable_store(store: Store, life: Life, weather: Weather, scheduler: Schedul
         grouped=nullcontext,
         close=lambda: None,
     )
+
+
+def fast_directory() -> str | None:
+    """Return a directory in memory; None if this machine has none."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+_TEMPLATES: list[Path] = []
+
+
+def empty_database() -> Path:
+    """Return an empty database, made once by this process, because migrations are slow."""
+    if not _TEMPLATES:
+        directory = Path(tempfile.mkdtemp(prefix="castor-dst-", dir=fast_directory()))
+        open_store(f"sqlite:///{directory / 'castor.db'}").close()
+        _TEMPLATES.append(directory / "castor.db")
+    return _TEMPLATES[0]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.wire.messages import Change
-from tests.dst import aws, gcp
+from autoscaler.wire.study_messages import StudyBudget
+from tests.dst import aws, gcp, studies
 from tests.dst.cloud import ON_DEMAND, ZONES, Machine
 from tests.dst.line import Disturbance
 from tests.dst.scenario import Fault
@@ -170,6 +172,46 @@ class Faults:
 
     def _drain(self) -> None:
         self._world.ask("POST", "/v1/drain")
+
+    def _driver_dies(self, marks: int, down_seconds: int) -> None:
+        """Let the driver of the study die after some requests and writes, and another start."""
+        study = self._world.study
+        run = None if study is None else study.driver
+        if study is None or run is None:
+            return
+        run.life.marks_left = marks
+        study.starts_at_seconds = self._world.scheduler.now_seconds + down_seconds
+        self._later(down_seconds - 1, lambda: study.end_driver(run))
+
+    def _driver_sleeps(self, seconds: int) -> None:
+        """Let the driver of the study do nothing for a time in which its user starts another."""
+        study = self._world.study
+        run = None if study is None else study.driver
+        if study is None or run is None or run.task.has_ended:
+            return
+        run.task.due_seconds = self._world.scheduler.now_seconds + seconds
+        study.starts_at_seconds = self._world.scheduler.now_seconds + max(seconds - 20, 1)
+
+    def _driver_is_interrupted(self, down_seconds: int) -> None:
+        study = self._world.study
+        run = None if study is None else study.driver
+        if study is not None and run is not None:
+            study.starts_at_seconds = self._world.scheduler.now_seconds + down_seconds
+            self._world.scheduler.interrupt(run.task, KeyboardInterrupt())
+
+    def _study_stops(self, at_once: bool) -> None:
+        query = f"at_once={str(at_once).lower()}"
+        self._world.ask("POST", f"/v1/studies/{studies.NAME}/stop?{query}")
+
+    def _study_budget(self, usd: str) -> None:
+        budget = StudyBudget(Decimal(usd))
+        self._world.ask("POST", f"/v1/studies/{studies.NAME}/budget", StudyBudget, budget)
+
+    def _requests_doubled(self, requests: int) -> None:
+        self._world.weather.doubled_requests += requests
+
+    def _later(self, seconds: int, act: Callable[[], None]) -> None:
+        self._world.later.append((self._world.scheduler.now_seconds + seconds, act))
 
     def _working(self) -> list[Agent]:
         """Return the agents that train; if there are none, all that run."""

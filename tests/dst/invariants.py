@@ -13,6 +13,7 @@ from autoscaler.domain.job import JobRecord
 from autoscaler.ledger.ledger import Ledger
 from tests.dst.cloud import Machine
 from tests.dst.scheduler import Killed
+from tests.dst.study_invariants import StudyInvariants, is_of_study
 from tests.dst.trainers import Agent
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Invariants:
         self._unhealthy_seconds = 0
         self._reclaimed: set[str] = set()
         self._steps = 0
+        self._study = (
+            None if world.study is None else StudyInvariants(world, world.study, self._break)
+        )
 
     def on_create(self, machine: Machine, is_second: bool) -> None:
         """Check a machine at its creation: its order was recorded, and its token is new."""
@@ -135,6 +139,8 @@ class Invariants:
         self._check_reclaims()
         self._check_saving()
         self._check_reasons(jobs, seconds)
+        if self._study is not None:
+            self._check_study(self._study, held, jobs, seconds)
         if self._broken:
             raise Violation(self._broken[0])
 
@@ -144,6 +150,7 @@ class Invariants:
         return (
             world.leader is not None
             and not world.unsent
+            and (world.study is None or world.study.is_over)
             and not world.later
             and not world.store.jobs.alive()
             and not world.store.instances.alive()
@@ -169,6 +176,8 @@ class Invariants:
         if pending:
             raise Violation(f"zero when all is done: calls are pending: {pending}")
         self._check_ledger()
+        if self._study is not None:
+            self._study.check_end()
         if self._broken:
             raise Violation(self._broken[0])
 
@@ -196,7 +205,8 @@ class Invariants:
         """Check that each billed machine is known and wanted, or ends soon."""
         for machine in self._world.truth.billed():
             instance = held.get(machine.instance)
-            job = jobs.get(machine.job)
+            # An instance of a study may have been handed over to another trial since its launch.
+            job = jobs.get(machine.job if instance is None else instance.job)
             is_wanted = (
                 instance is not None
                 and instance.desired is Desired.PRESENT
@@ -284,6 +294,21 @@ class Invariants:
             usd = sum(spent.values(), Decimal(0))
             if usd > Decimal(fleet_usd) + most_usd:
                 self._break("no budget is passed", f"fleet: ${usd:.4f} of ${fleet_usd}")
+
+    def _check_study(
+        self,
+        study: StudyInvariants,
+        held: dict[str, HeldInstance],
+        jobs: dict[str, JobRecord],
+        seconds: int,
+    ) -> None:
+        """Check the invariants of the study."""
+        study.check(held, jobs, seconds, self._is_healthy)
+        if not self._hidden:
+            slack = (usd for job, usd in self._slack_usd.items() if is_of_study(job))
+            study.check_budget(held.values(), sum(slack, Decimal(0)))
+        if self._steps % _REASON_STEPS == 0:
+            study.check_costs()
 
     def _check_saving(self) -> None:
         """Check that no script is cut short while it saves within its time to leave."""

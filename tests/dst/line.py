@@ -63,6 +63,7 @@ class Weather:
     failing_writes: int = 0
     disk_full_until_seconds: int = 0
     lost_replies: int = 0
+    doubled_requests: int = 0
 
     def next(self, action: str, now_seconds: int) -> str | None:
         """Return the disturbance of this call, counted as used; None for none."""
@@ -84,7 +85,8 @@ class Weather:
     def clear(self) -> None:
         """End all faults."""
         self.calls.clear()
-        self.failing_writes = self.disk_full_until_seconds = self.lost_replies = 0
+        self.failing_writes = self.disk_full_until_seconds = 0
+        self.lost_replies = self.doubled_requests = 0
 
 
 @dataclass(eq=False)

@@ -16,20 +16,28 @@ from itertools import count
 from typing import Any, Final
 from unittest import mock
 
+from optuna.trial import TrialState
+
 from autoscaler.controller.act import job_lifecycle, reconciler
 from autoscaler.controller.act.intents import IntentExecutor
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
 from autoscaler.controller.budgets import guard
-from autoscaler.controller.budgets.guard import BudgetGuard
+from autoscaler.controller.budgets.guard import BudgetGuard, Budgets, LaunchGate
+from autoscaler.controller.budgets.spending import _Sums
 from autoscaler.controller.jobs.gangs import Gang
 from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.ledger import bill
+from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.instances import MemoryInstances
 from autoscaler.store.memory.tokens import MemoryTokens
+from hpo.driver import driver, retries
+from hpo.driver.lease import DriverLease
+from hpo.driver.trial_jobs import TrialJobs
+from hpo.protocol import attributes
 from providers.aws.launching import Launching as AwsLaunching
 from providers.gcp.launching import Launching as GcpLaunching
-from tests.dst.scenario import FIRST_WITH_GANGS, scenario_of
+from tests.dst.scenario import FIRST_WITH_GANGS, FIRST_WITH_STUDIES, scenario_of
 
 MOST_SEEDS: Final = 120
 
@@ -92,6 +100,17 @@ def _reused_join_token() -> AbstractContextManager[Any]:
     return mock.patch.object(MemoryTokens, "burn", lambda *_, **__: True)
 
 
+def _repeated_retries() -> AbstractContextManager[Any]:
+    """Enqueue the retry of each failed trial whenever a trial may begin."""
+
+    def enqueue(study: Any) -> None:
+        for trial in study.get_trials(deepcopy=False):
+            if trial.state is TrialState.FAIL and attributes.RETRIED in trial.user_attrs:
+                study.enqueue_trial(trial.params, user_attrs=retries._retry_attributes(trial))
+
+    return mock.patch.object(driver, "enqueue_retries", enqueue)
+
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "launches are not recorded before their call": _forgotten_order,
     "EC2: each try has a new client token": _new_token_each_time,
@@ -130,6 +149,21 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         Gang, "is_whole", property(lambda self: True)
     ),
     "join tokens are good for ever": _reused_join_token,
+    "budgets of studies are not enforced": lambda: _both(
+        mock.patch.object(Budgets, "enforce_on_studies", _nothing),
+        mock.patch.object(LaunchGate, "_is_study_used_up", lambda *_: False),
+    ),
+    "idle instances of ended trials cost nothing": lambda: _both(
+        mock.patch.object(Ledger, "is_open", lambda self, job: False),
+        mock.patch.object(
+            _Sums, "take", lambda self, lines, number: setattr(self, "number", number)
+        ),
+    ),
+    "drivers forget the trials that run": _no_op(TrialJobs, "resume_running_trials"),
+    "drivers stop the jobs of their successors": lambda: mock.patch.object(
+        DriverLease, "is_lost", property(lambda self: False, _nothing), create=True
+    ),
+    "retries are enqueued again": _repeated_retries,
     "no minimum is billed": lambda: mock.patch.object(
         bill.PricePeriod, "minimum_billed_seconds", 0
     ),
@@ -138,6 +172,16 @@ MUTATIONS: Final[dict[str, Mutation]] = {
 
 OF_GANGS: Final = frozenset({"gangs that lost a member count as whole"})
 """Defects that only seeds with gangs can show."""
+OF_STUDIES: Final = frozenset(
+    {
+        "budgets of studies are not enforced",
+        "idle instances of ended trials cost nothing",
+        "drivers forget the trials that run",
+        "drivers stop the jobs of their successors",
+        "retries are enqueued again",
+    }
+)
+"""Defects that only seeds with studies can show."""
 
 
 def _end_all_unlisted(self: Any, listing: Any, alive: Any, now_seconds: float) -> None:
@@ -152,6 +196,7 @@ def caught_by(name: str, most_seeds: int = MOST_SEEDS) -> tuple[int, str] | None
     from tests.dst.world import run
 
     first = FIRST_WITH_GANGS if name in OF_GANGS else 0
+    first = FIRST_WITH_STUDIES if name in OF_STUDIES else first
     for seed in range(first, first + most_seeds):
         scenario = scenario_of(seed)
         if scenario.store != "memory":

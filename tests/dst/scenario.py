@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -12,6 +12,8 @@ from tests.dst.trainers import Vice
 STEPS: Final = 70
 FIRST_WITH_GANGS: Final = 100_000
 """First seed whose jobs may train in gangs; earlier seeds have none."""
+FIRST_WITH_STUDIES: Final = 200_000
+"""First seed with a study; from here on no jobs train in gangs."""
 
 _LAST_FAULT_SHARE: Final = 0.9
 # Actions of clouds' calls, and ways to disturb them; the first ones are the likeliest.
@@ -36,6 +38,7 @@ _WAYS: Final = {
     "slow after": 2,
 }
 _VICES: Final = (*Vice, Vice.HANGS, Vice.HANGS, Vice.MUTE)
+PRUNERS: Final = ("none", "median", "halving", "synchronous")
 PRICES: Final = ("0.0001", "9999", "-1", "NaN", "0", "tenth", "rises")
 
 
@@ -55,6 +58,27 @@ class JobPlan:
     budget_usd: str | None
     spot: bool
     gang: int = 1
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """Study that a user drives to its end, with as many drivers as that takes.
+
+    Each trial makes `epochs` epochs of `epoch_seconds`, and saves its state after each if it
+    `saves`. `retries` are those of a trial, `job_retries` those of its job.
+    """
+
+    trials: int
+    at_once: int | None
+    epochs: int
+    epoch_seconds: int
+    saves: bool
+    pruner: str
+    retries: int
+    job_retries: int
+    catches: bool
+    budget_usd: str | None
+    spot: bool
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,7 @@ class Scenario:
     fleet_usd: str | None
     jobs: tuple[JobPlan, ...]
     faults: tuple[Fault, ...]
+    study: StudyPlan | None = None
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -108,7 +133,40 @@ def scenario_of(seed: int) -> Scenario:
         jobs=tuple(_job(chance, number) for number in range(chance.choice((1, 2, 2, 3)))),
         faults=_faults(chance, clouds),
     )
+    if seed >= FIRST_WITH_STUDIES:
+        return _with_study(scenario)
     return scenario if seed < FIRST_WITH_GANGS else _with_gangs(scenario)
+
+
+def _with_study(scenario: Scenario) -> Scenario:
+    """Return a scenario with a study, faults of its drivers, and at most one job beside it."""
+    chance = Random(f"study {scenario.seed}")
+    last = int(STEPS * _LAST_FAULT_SHARE)
+    steps = sorted(chance.randrange(last) for _ in range(chance.choice((0, 1, 3, 6))))
+    pruner = chance.choice(PRUNERS)
+    # Trials of a group may outnumber the instances: then those at a barrier have to pause.
+    is_synchronous = pruner == "synchronous"
+    faults = tuple(_fault(chance, step, scenario.clouds, _KINDS_OF_STUDIES) for step in steps)
+    return replace(
+        scenario,
+        policy="marginal" if is_synchronous else scenario.policy,
+        fleet_usd=chance.choice((None, None, None, None, "0.3")),
+        jobs=scenario.jobs[: chance.choice((0, 0, 1))],
+        faults=tuple(sorted((*scenario.faults, *faults), key=lambda fault: fault.step)),
+        study=StudyPlan(
+            trials=chance.choice((2, 3, 5, 8)),
+            at_once=chance.choice((None, None, 1, 2)),
+            epochs=chance.choice((1, 3, 4, 6)),
+            epoch_seconds=chance.choice((0, 4, 15, 40)),
+            saves=is_synchronous or chance.random() < 0.6,
+            pruner=pruner,
+            retries=chance.choice((0, 1, 1, 2)),
+            job_retries=chance.choice((0, 0, 0, 3)),
+            catches=chance.random() < 0.7,
+            budget_usd=chance.choice((None, None, "0.03", "0.08", "0.2")),
+            spot=chance.random() < 0.7,
+        ),
+    )
 
 
 def _with_gangs(scenario: Scenario) -> Scenario:
@@ -147,18 +205,19 @@ def _faults(chance: Random, clouds: tuple[str, ...]) -> tuple[Fault, ...]:
     last = int(STEPS * _LAST_FAULT_SHARE)
     count = chance.choice((1, 3, 6, 10, 16))
     steps = sorted(chance.randrange(last) for _ in range(count))
-    return tuple(_fault(chance, step, clouds) for step in steps)
+    return tuple(_fault(chance, step, clouds, _KINDS) for step in steps)
 
 
-def _fault(chance: Random, step: int, clouds: tuple[str, ...]) -> Fault:
-    kind = chance.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
-    return Fault(step, kind, _KINDS[kind][1](chance, clouds))
+def _fault(chance: Random, step: int, clouds: tuple[str, ...], kinds: Mapping[str, Kind]) -> Fault:
+    kind = chance.choices(list(kinds), [weight for weight, _ in kinds.values()])[0]
+    return Fault(step, kind, kinds[kind][1](chance, clouds))
 
 
 Arguments = Callable[[Random, tuple[str, ...]], tuple[object, ...]]
+Kind = tuple[float, Arguments]
 
 # Kind of fault: how often, and its arguments.
-_KINDS: Final[dict[str, tuple[float, Arguments]]] = {
+_KINDS: Final[dict[str, Kind]] = {
     "call": (
         5.0,
         lambda chance, clouds: (
@@ -217,4 +276,22 @@ _KINDS: Final[dict[str, tuple[float, Arguments]]] = {
     "change": (0.8, lambda chance, clouds: (chance.randrange(3), chance.choice((1, 2, 4)))),
     "freeze": (0.4, lambda chance, clouds: (chance.choice((3, 10)),)),
     "drain": (0.2, lambda chance, clouds: ()),
+}
+
+# Faults of a study's drivers, its worker's requests, and its user.
+_KINDS_OF_STUDIES: Final[dict[str, Kind]] = {
+    "driver dies": (
+        4.0,
+        lambda chance, clouds: (chance.randrange(40), chance.choice((1, 10, 45, 120))),
+    ),
+    "driver sleeps": (3.0, lambda chance, clouds: (chance.choice((20, 60, 120)),)),
+    "driver is interrupted": (1.0, lambda chance, clouds: (chance.choice((1, 20, 60)),)),
+    "study stops": (1.0, lambda chance, clouds: (chance.random() < 0.5,)),
+    "study budget": (1.0, lambda chance, clouds: (chance.choice(("0.01", "0.05", "0.5")),)),
+    "replies lost": (2.0, lambda chance, clouds: (chance.choice((1, 3, 10)),)),
+    "requests doubled": (2.0, lambda chance, clouds: (chance.choice((1, 3, 10)),)),
+    "reclaim": (1.0, lambda chance, clouds: (chance.choice((1, 2)), chance.choice((0, 60)))),
+    "machine dies": (1.0, lambda chance, clouds: (1,)),
+    "script fails": (4.0, lambda chance, clouds: (chance.randrange(6),)),
+    "hidden": (1.0, lambda chance, clouds: (chance.choice((250, 800)),)),
 }

@@ -6,6 +6,7 @@ on a lock that another task holds, or in a sleep. The world decides which paused
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -15,6 +16,7 @@ from typing import Any, Final
 import greenlet
 
 START_SECONDS: Final = 1_790_000_000
+FOREVER_SECONDS: Final = 10**9
 
 
 class Killed(BaseException):
@@ -34,6 +36,7 @@ class Task:
     body: greenlet.greenlet
     due_seconds: int
     awaits: CooperativeLock | None = None
+    interruption: BaseException | None = None
     error: BaseException | None = None
 
     @property
@@ -54,10 +57,11 @@ class Scheduler:
     now_seconds: int = START_SECONDS
     tasks: list[Task] = field(default_factory=list)
     current: Task | None = None
+    _hub: greenlet.greenlet = field(default_factory=greenlet.getcurrent)
 
     def spawn(self, name: str, owner: int, function: Callable[[], object]) -> Task:
         """Return a new task that has not run yet."""
-        task = Task(name, owner, greenlet.greenlet(function), self.now_seconds)
+        task = Task(name, owner, greenlet.greenlet(function, self._hub), self.now_seconds)
         self.tasks.append(task)
         return task
 
@@ -72,7 +76,11 @@ class Scheduler:
 
     def run(self, task: Task) -> None:
         """Run a task until it pauses or ends. Its error, if any, is in `Task.error`."""
-        self._switch(task, lambda: task.body.switch())
+        interruption, task.interruption = task.interruption, None
+        if interruption is None:
+            self._switch(task, lambda: task.body.switch())
+        else:
+            self._switch(task, lambda: task.body.throw(interruption))
 
     def kill(self, owner: int) -> None:
         """End all tasks of one controller where they are."""
@@ -95,6 +103,20 @@ class Scheduler:
             return
         task.due_seconds = self.now_seconds + whole_seconds
         greenlet.getcurrent().parent.switch()
+
+    def wake(self, task: Task | None) -> None:
+        """Let a task that sleeps run from now on; None has no effect."""
+        if task is not None:
+            task.due_seconds = min(task.due_seconds, self.now_seconds)
+
+    def interrupt(self, task: Task, error: BaseException) -> None:
+        """Let a task end, or raise an error where it is as soon as it runs if it has begun."""
+        if task.body:
+            task.interruption = error
+            task.awaits = None
+            self.wake(task)
+        elif task in self.tasks:
+            self.tasks.remove(task)
 
     def wait_for(self, lock: CooperativeLock) -> None:
         """Pause the current task until a lock is free.
@@ -155,6 +177,64 @@ class CooperativeLock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+class CooperativeCondition:
+    """Stand-in for `threading.Condition` between tasks of one scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting: list[Task] = []
+
+    def __enter__(self) -> None:
+        """Do nothing: a task pauses in no block of its condition but in `wait_for`."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def wait_for(self, is_true: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Pause the current task until a condition holds; return whether it does."""
+        scheduler = self._scheduler
+        until_seconds = scheduler.now_seconds + (FOREVER_SECONDS if seconds is None else seconds)
+        while not (is_held := is_true()) and scheduler.now_seconds < until_seconds:
+            assert scheduler.current is not None
+            self._waiting.append(scheduler.current)
+            scheduler.sleep(until_seconds - scheduler.now_seconds)
+        return is_held
+
+    def notify_all(self) -> None:
+        """Let the tasks that wait look again."""
+        for task in self._waiting:
+            self._scheduler.wake(task)
+        self._waiting.clear()
+
+
+class CooperativeNotifier:
+    """Stand-in for the `Notifier` of long polls, whose requests are tasks of one scheduler."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._polls: defaultdict[str, CooperativeCondition] = defaultdict(
+            lambda: CooperativeCondition(scheduler)
+        )
+
+    def notify(self, name: str) -> None:
+        """Wake the polls of a name."""
+        self._polls[name].notify_all()
+
+    async def wait_for(
+        self, name: str, look: Callable[[], tuple[Any, ...]], wait_seconds: float
+    ) -> tuple[Any, ...]:
+        """Return the result of `look` once it is not empty, or empty after `wait_seconds`."""
+        result: tuple[Any, ...] = ()
+
+        def is_any() -> bool:
+            nonlocal result
+            result = look()
+            return bool(result)
+
+        self._polls[name].wait_for(is_any, wait_seconds)
+        return result
 
 
 @dataclass

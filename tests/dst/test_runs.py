@@ -8,14 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from optuna.trial import TrialState
 
 from tests.dst.mutations import MUTATIONS
-from tests.dst.scenario import Fault, JobPlan, Scenario, scenario_of
+from tests.dst.scenario import (
+    FIRST_WITH_STUDIES,
+    PRUNERS,
+    Fault,
+    JobPlan,
+    Scenario,
+    scenario_of,
+)
 from tests.dst.shrinking import invariant_of, kept_faults, numbers_of, shrunk
-from tests.dst.world import run
+from tests.dst.studies import replaced_randomness
+from tests.dst.world import World, run
 
 
-@pytest.mark.parametrize("seed", [5, 13])
+@pytest.mark.parametrize("seed", [5, 13, FIRST_WITH_STUDIES + 2])
 def test_a_seed_keeps_all_invariants_and_repeats_itself(seed: int) -> None:
     violation, digest = run(scenario_of(seed))
     assert violation is None
@@ -29,10 +38,30 @@ def test_a_run_on_sqlite_keeps_all_invariants() -> None:
     assert run(scenario)[0] is None
 
 
+def test_a_study_without_faults_ends_with_the_values_of_its_scripts() -> None:
+    scenario = scenario_of(FIRST_WITH_STUDIES)
+    assert scenario.study is not None
+    study = replace(scenario.study, trials=2, budget_usd=None, pruner="median", epochs=3)
+    world = World(replace(scenario, faults=(), jobs=(), fleet_usd=None, study=study))
+    with replaced_randomness():
+        world.run()
+    assert world.study is not None
+    assert [run.end for run in world.study.runs] == ["done"]
+    assert len(world.study.trials) == 2
+    for trial in world.study.trials:
+        assert trial.state.is_finished()
+        returned = world.study.course.returned[trial.number]
+        assert ({trial.value} if trial.state is TrialState.COMPLETE else set()) == returned
+
+
 def test_seeds_differ() -> None:
     assert len({scenario_of(seed).faults for seed in range(50)}) > 40
     kinds = {fault.kind for seed in range(100) for fault in scenario_of(seed).faults}
     assert {"kill", "usurp", "disk full", "clock jumps", "zone fails", "vice"} <= kinds
+    studies = [scenario_of(FIRST_WITH_STUDIES + seed) for seed in range(50)]
+    kinds = {fault.kind for scenario in studies for fault in scenario.faults}
+    assert {"driver dies", "driver sleeps", "study stops", "requests doubled"} <= kinds
+    assert {scenario.study.pruner for scenario in studies if scenario.study} == set(PRUNERS)
 
 
 def _with_faults(count: int) -> Scenario:
@@ -68,6 +97,7 @@ def test_shrinking_does_not_move_to_another_invariant() -> None:
     [
         ("launches are not recorded before their call", 0, "an order is recorded before its call"),
         ("limits are not checked in the pass", 5, "no cap is passed"),
+        ("budgets of studies are not enforced", FIRST_WITH_STUDIES + 4, "no budget is passed"),
     ],
 )
 def test_planted_defects_break_an_invariant(mutation: str, seed: int, invariant: str) -> None:

@@ -21,7 +21,14 @@ from autoscaler.domain.report import (
     TrainingReport,
 )
 from autoscaler.wire.codec import decode, encode
-from autoscaler.wire.messages import JoinReply, JoinRequest, NodeReply, NodeReport, Wanted
+from autoscaler.wire.messages import (
+    Assignment,
+    JoinReply,
+    JoinRequest,
+    NodeReply,
+    NodeReport,
+    Wanted,
+)
 from tests.dst.cloud import Machine
 from tests.dst.identity import proof_of
 
@@ -267,15 +274,19 @@ class Agent:
             if self.token is not None:
                 self.on_second_join(self)
             else:
-                self.token, self.job = joined.token, joined.assignment.job
-                self.attempt = joined.assignment.attempt
+                self.token = joined.token
                 self.heard_seconds = now_seconds
-                self._enter(InstancePhase.PREPARING, now_seconds)
+                self._assign(joined.assignment, now_seconds)
             return False
         if self.token is not None:
             self.joins = 2  # the second join was refused, as it has to be
             return False
         return status in (401, 404, 409, 422)
+
+    def _assign(self, assignment: Assignment, now_seconds: int) -> None:
+        """Prepare the work of a job."""
+        self.job, self.attempt = assignment.job, assignment.attempt
+        self._enter(InstancePhase.PREPARING, now_seconds)
 
     def _obey(self, reply: NodeReply, now_seconds: int) -> None:
         self.reply, self.drain_seconds = reply, reply.drain_seconds

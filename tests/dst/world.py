@@ -32,24 +32,33 @@ from autoscaler.store.store import Store
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import Submission
 from tests.controller.world import RecordedLighthouses
-from tests.dst import aws, gcp
+from tests.dst import aws, gcp, studies
 from tests.dst.api import application
 from tests.dst.cloud import CloudTruth, Machine
-from tests.dst.durable import durable_store
+from tests.dst.durable import durable_store, empty_database, fast_directory
 from tests.dst.faults import Faults
 from tests.dst.invariants import Invariants, Violation
 from tests.dst.line import Life, Line, Weather
+from tests.dst.network import TOKEN
 from tests.dst.scenario import STEPS, JobPlan, Scenario
-from tests.dst.scheduler import ControllerClock, CooperativeLock, Scheduler, Task, TaskPool
+from tests.dst.scheduler import (
+    ControllerClock,
+    CooperativeLock,
+    CooperativeNotifier,
+    Scheduler,
+    Task,
+    TaskPool,
+)
+from tests.dst.studies import SimulatedStudy
 from tests.dst.trainers import LEASE_SECONDS, Agent, Training
 from tests.dst.whims import Whims
 
-TOKEN: Final = "the owner's token"
 _KEY: Final = b"k" * 32
 _CONTROLLER: Final = "c0000000-0000-4000-8000-000000000000"
 _LOOKS: Final = 0.05  # probability that a user looks at a page after a step
 _PAGES: Final = ("/v1/jobs", "/v1/fleet", "/v1/offers", "/v1/costs", "/v1/people")
 _MOST_PICKS: Final = 40
+_MOST_MORE_PICKS: Final = 300
 _SPEED: Final = 100.0  # examples a second on one instance
 _HEALING_ROUNDS: Final = 500
 _LAST_STEPS: Final = 3
@@ -88,10 +97,11 @@ class World:
         self.unsent: list[JobPlan] = []
         self.is_frozen = False
         self.whims = Whims(Random(f"whims {scenario.seed}"))
-        self.directory = Path(tempfile.mkdtemp(prefix="castor-dst-", dir=_fast_directory()))
+        self.directory = Path(tempfile.mkdtemp(prefix="castor-dst-", dir=fast_directory()))
         self.store: Store = self._open_store()
         self.store.settings.once("controller_id", lambda: _CONTROLLER)
         self.trace = hashlib.sha256()
+        self.study = None if scenario.study is None else SimulatedStudy(self, scenario.study)
         self.invariants = Invariants(self)
         self.faults = Faults(self)
         self.truth.on_create = self.invariants.on_create
@@ -120,7 +130,10 @@ class World:
         """Delete the files of the run."""
         for process in self.processes:
             process.life.is_dead = True
-            self.scheduler.kill(process.life.number)
+        for run in [] if self.study is None else self.study.runs:
+            run.life.is_dead = True
+        for owner in {task.owner for task in self.scheduler.tasks}:
+            self.scheduler.kill(owner)
         self.store.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -142,6 +155,8 @@ class World:
         if self.starts_at_seconds is not None and self.starts_at_seconds <= now_seconds:
             self.start_controller()
         self._submit_unsent()
+        if self.study is not None:
+            self.study.step()
         actions: list[Callable[[], None]] = []
         for process in self.processes:
             actions.append(lambda process=process: self._tick(process))  # type: ignore[misc]
@@ -152,11 +167,13 @@ class World:
             action()
             self._run_tasks(self.chance.choice((0, 1, 4)))
         self._run_tasks(_MOST_PICKS)
+        if self.study is not None and (self.study.is_healing or self.chance.random() < 0.8):
+            self._run_tasks(_MOST_MORE_PICKS)
         if self.chance.random() < _LOOKS:
             path = self.chance.choice(_PAGES)
             self.invariants.on_answer(path, self.ask("GET", path)[0])
         self._end_tasks_of_the_dead()
-        self._note(f"{now_seconds} {len(self.truth.machines)} {len(self.scheduler.tasks)}")
+        self.note(f"{now_seconds} {len(self.truth.machines)} {len(self.scheduler.tasks)}")
         self.invariants.check(seconds)
 
     def ask(self, method: str, path: str, kind: Any = None, value: Any = None) -> tuple[int, Any]:
@@ -190,7 +207,7 @@ class World:
     def _open_store(self) -> Store:
         if self.scenario.store == "memory":
             return memory_store()
-        template = _template()
+        template = empty_database()
         shutil.copy(template, self.directory / "castor.db")
         return open_store(f"sqlite:///{self.directory / 'castor.db'}")
 
@@ -227,8 +244,9 @@ class World:
             deployment = Deployment(self._settings(), "http://controller:8470", self.clock)
             deployment.authentication.people.set_owner(TOKEN)
             self.weather.failing_writes, self.weather.disk_full_until_seconds = failing, full
+        deployment.app.studies._notifier = CooperativeNotifier(self.scheduler)  # type: ignore[attr-defined]
         self.processes.append(Process(life, deployment, pools))
-        self._note(f"controller {life.number}")
+        self.note(f"controller {life.number}")
 
     def _settings(self) -> ServeSettings:
         scenario = self.scenario
@@ -296,7 +314,7 @@ class World:
 
     def _end_tasks_of_the_dead(self) -> None:
         for process in [process for process in self.processes if process.life.is_dead]:
-            self._note(f"death of {process.life.number}")
+            self.note(f"death of {process.life.number}")
             self.scheduler.kill(process.life.number)
             self.processes.remove(process)
             if not self.processes and self.starts_at_seconds is None:
@@ -308,9 +326,7 @@ class World:
         now_seconds = self.scheduler.now_seconds
         for machine in self.truth.machines.values():
             if machine.id not in self.agents and machine.is_running(now_seconds):
-                self.agents[machine.id] = Agent(
-                    machine, self.trainings, on_second_join=self.invariants.on_second_join
-                )
+                self.agents[machine.id] = self._agent_of(machine)
         for training in self.trainings.values():
             training.advance(now_seconds)
         for agent in self.agents.values():
@@ -318,6 +334,13 @@ class World:
                 agent.advance(now_seconds)
             if agent.is_lease_over(now_seconds) and agent.machine.is_billed:
                 self._power_off(agent.machine)
+
+    def _agent_of(self, machine: Machine) -> Agent:
+        """Return the agent of a new machine, which runs trials or trains a job."""
+        on_second_join = self.invariants.on_second_join
+        if self.study is not None and machine.job.startswith(studies.NAME):
+            return self.study.agent_of(machine, on_second_join=on_second_join)
+        return Agent(machine, self.trainings, on_second_join=on_second_join)
 
     def _power_off(self, machine: Machine) -> None:
         self.lose(machine, "guestTerminate")
@@ -343,7 +366,7 @@ class World:
             return
         method, path, token, body = agent.request(user_data)
         app = application(process.life.number % 3)
-        is_lost_before = self._loses()
+        is_lost_before = self.loses()
 
         def exchange() -> None:
             try:
@@ -352,22 +375,30 @@ class World:
                 app.dependencies = process.deployment.app  # type: ignore[assignment]
                 status, reply = app.request(method, path, token, body)
                 process.life.mark()
-                if not self._loses():
+                if not self.loses():
                     now_seconds = self.scheduler.now_seconds
                     if agent.take(path, status, reply, now_seconds):
                         self._power_off(agent.machine)
-                    self._note(f"{agent.machine.id} {path} {status} {agent.phase}")
+                    self.note(f"{agent.machine.id} {path} {status} {agent.phase}")
             finally:
                 agent.is_busy = False
                 agent.beat_seconds = self.scheduler.now_seconds
 
         self.scheduler.spawn("agent", process.life.number, exchange)
 
-    def _loses(self) -> bool:
+    def loses(self) -> bool:
+        """Return whether a message of the API is lost now."""
         if self.weather.lost_replies <= 0 or self.chance.random() < 0.5:
             return False
         self.weather.lost_replies -= 1
         return True
+
+    def times_sent(self) -> int:
+        """Return how many times a request of a study's driver or worker arrives now."""
+        if self.weather.doubled_requests <= 0 or self.chance.random() < 0.5:
+            return 1
+        self.weather.doubled_requests -= 1
+        return 2
 
     def _submit_unsent(self) -> None:
         """Submit the jobs whose submission has not been confirmed."""
@@ -382,7 +413,7 @@ class World:
                 parallelism=ParallelismSpec(shard=plan.gang),
             )
             status, reply = self.ask("POST", "/v1/jobs", Submission, Submission(spec))
-            self._note(f"submit {status}")
+            self.note(f"submit {status}")
             if status == 409:  # the reply of an earlier submission was lost
                 reply, status = {"id": plan.name}, 200
             if status == 200:
@@ -406,11 +437,14 @@ class World:
         self.truth.closed.clear()
         self.truth.spot_text.clear()
         self.whims.settle()
+        if self.study is not None:
+            self.study.heal()
         self.invariants.is_healing = True
         for round_number in range(_HEALING_ROUNDS):
             for job in self._unfinishable():
                 self.ask("POST", f"/v1/jobs/{job}/stop")
-            self.step(5 if round_number < 60 else 20 if round_number < 200 else 60)
+            is_quick = self.study is not None and not self.study.is_over
+            self.step(5 if round_number < 60 else 20 if round_number < 200 or is_quick else 60)
             if self.invariants.is_all_over():
                 break
         for _ in range(_LAST_STEPS):  # ends that no list has shown yet are booked
@@ -428,7 +462,8 @@ class World:
             and self.store.jobs.get(job).phase != "stopping"
         ]
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Add an event to the trace."""
         self.trace.update(text.encode() + b"\n")
         if _SHOWS_TRACE:
             print(text)
@@ -442,29 +477,14 @@ def set_verbose(shows_trace: bool) -> None:
     _SHOWS_TRACE[:] = [True] if shows_trace else []
 
 
-def _fast_directory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-_TEMPLATES: list[Path] = []
-
-
-def _template() -> Path:
-    """Return an empty database, made once by this process, because migrations are slow."""
-    if not _TEMPLATES:
-        directory = Path(tempfile.mkdtemp(prefix="castor-dst-", dir=_fast_directory()))
-        open_store(f"sqlite:///{directory / 'castor.db'}").close()
-        _TEMPLATES.append(directory / "castor.db")
-    return _TEMPLATES[0]
-
-
 def run(scenario: Scenario) -> tuple[str | None, str]:
     """Run a scenario; return the violated invariant with its text, None for none, and a digest."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        world = World(scenario)
-        world.run()
+        with studies.replaced_randomness():
+            world = World(scenario)
+            world.run()
     except Violation as violation:
         return str(violation), world.trace.hexdigest()
     finally:
