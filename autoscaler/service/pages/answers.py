@@ -11,7 +11,7 @@ from typing import Final
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.plan import ReasonCode
-from autoscaler.service.pages.formats import percent, predicted, rate, significant
+from autoscaler.service.pages.formats import percent, predicted, rate
 from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookView
 
 # Values of an hour, as multiples of the present one, that are tried for an earlier end.
@@ -90,9 +90,9 @@ def why_lines(curve: CurveView, held: CurvePointView) -> tuple[str, ...]:
     value = curve.value_of_time_usd_per_hour or 0.0
     counted = f", with an hour of waiting counted as {predicted(value)}" if value > 0 else ""
     lines = [
-        f"By its model it makes about {significant(held.goodput, 2)} useful examples a second for "
-        f"{rate(held.usd_per_hour)}.",
-        *_cheapest(others, held, counted),
+        f"At {rate(held.usd_per_hour)} a million useful examples cost "
+        f"{predicted(held.usd_per_million_examples)} by its model{counted}.",
+        *_cheapest(others, held),
         *_one_more(others, held),
         *_cheaper(others, held),
         *_barred(others, held),
@@ -103,15 +103,15 @@ def why_lines(curve: CurveView, held: CurvePointView) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _cheapest(others: list[CurvePointView], held: CurvePointView, counted: str) -> list[str]:
+def _cheapest(others: list[CurvePointView], held: CurvePointView) -> list[str]:
     """Return how its price of progress compares with that of the sizes that can be had."""
     best = _least_dear([point for point in others if point.available])
     if best is None or _change(best, held) > -_SAME_SHARE:
-        return [f"No other size that can be had now makes an example cheaper{counted}."]
+        return ["No other size that can be had now makes an example cheaper."]
     cheaper = percent(-_change(best, held))
     return [
-        f"{_name(best)} would make each example {cheaper} cheaper{counted}, the cost of the "
-        "change left aside."
+        f"{_name(best)} would make each example {cheaper} cheaper, the cost of the change left "
+        "aside."
     ]
 
 

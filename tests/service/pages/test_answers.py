@@ -60,7 +60,7 @@ def test_the_size_is_explained_by_the_price_of_progress_of_others() -> None:
     points = (point(1, 10, 1.0), point(2, 18, 1.0), point(3, 19, 1.0), point(4, 60, 1.0))
     known = curve(*points[:3], replace(points[3], available=False), held=1)
     text = " ".join(why_lines(known, points[1]))
-    assert "about 18 useful examples a second for $2.00/h" in text
+    assert "At $2.00/h a million useful examples cost about $46 by its model, with" in text
     assert "No other size that can be had now makes an example cheaper" in text
     assert "with an hour of waiting counted as about $1" in text
     assert "One more would make it 6 % faster for $1.00/h more" in text

@@ -26,7 +26,7 @@ def test_the_page_of_a_running_job_answers_without_scripts(api: Api) -> None:
     page, text = visitor.get("/jobs/job").text, visitor.text("/jobs/job")
     for words in (
         *("What more instances would buy", "Money", "Time", "What if?", "Course", "Decisions"),
-        *("held now: 1 x small", "best other:", "9 of 10 draws", "same price of progress"),
+        *("held now: 1 x small", "best other:", "9 of 10 cases", "same price of progress"),
         *("useful examples/s", "instances of one offer", "not measured", "A million examples"),
         *("Spent", "python train.py", "job-0-1"),
     ):
@@ -67,7 +67,7 @@ def test_deadline_and_budget_stand_beside_the_predicted_bands(api: Api) -> None:
     )
     api.world.store.jobs.change_spec("job", objective=objective)
     text = PageVisitor(api).text("/jobs/job")
-    assert "Budget $0.50" in text and "Deadline in 1 h" in text and "of draws" in text
+    assert "Budget $0.50" in text and "Deadline in 1 h" in text and "of cases" in text
 
 
 def test_the_what_if_is_a_form_whose_address_shows_another_person_the_same(api: Api) -> None:
