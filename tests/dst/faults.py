@@ -157,11 +157,9 @@ class Faults:
 
     def _freeze(self, steps: int) -> None:
         status, _ = self._world.ask("POST", "/v1/freeze")
-        if status == 204:
-            self._world.is_frozen = True
-            self._world.later.append(
-                (self._world.scheduler.now_seconds + 6 * steps, self._unfreeze)
-            )
+        self._world.is_frozen = self._world.is_frozen or status == 204
+        # A freeze whose reply is lost may be in force, too.
+        self._world.later.append((self._world.scheduler.now_seconds + 6 * steps, self._unfreeze))
 
     def _unfreeze(self) -> None:
         status, _ = self._world.ask("POST", "/v1/unfreeze")
