@@ -4,11 +4,11 @@
 
 The jobs of an SQLite store have `--instances` instances each, which train on a cloud that answers
 at once. The controller leads its store. `first` is the first tick of a process that has just
-started, `quiet` one in which nothing changes, `reports` one after a heartbeat of every instance
-(1,000 at most), `plan` one whose plan has one more instance for one job, and is stored. The policy
-keeps all jobs as they are otherwise, since `benchmarks/planning.py` measures plans. Times are of
-the processor, in seconds; `statements` are those of the first tick, a quiet one, and one with the
-plan.
+started, and `measured` the same for jobs that have step times and stored models. `quiet` is one in
+which nothing changes, `reports` one after a heartbeat of every instance (1,000 at most), `plan`
+one whose plan has one more instance for one job, and is stored. The policy keeps all jobs as they
+are otherwise, since `benchmarks/planning.py` measures plans. Times are of the processor, in
+seconds; `statements` are those of the first tick, a quiet one, and one with the plan.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from autoscaler.domain.report import StepObservation
 from tests.controller import world
 from tests.controller.cloud import QuickCloud
 from tests.controller.world import World
@@ -39,9 +40,10 @@ from tests.store.test_statements import counted
 
 FIRST = "job-0"
 MOST_REPORTS = 1_000
+SIZES = (1, 2, 4, 8)
 QUIET_TICKS = 3
 # Tables with rows of a job, in the order in which they refer to each other.
-TABLES = ("jobs", "instances", "intents", "ledger")
+TABLES = ("jobs", "instances", "intents", "ledger", "observations", "models")
 # Keys that the database counts.
 COUNTED = {"jobs": "number", "intents": "id", "ledger": "id"}
 
@@ -56,6 +58,7 @@ class Row:
     jobs: int
     instances: int
     first_seconds: float
+    measured_seconds: float
     quiet_seconds: float
     reports_seconds: float
     plan_seconds: float
@@ -119,13 +122,31 @@ def set_cloud_ids(database: Path) -> None:
         connection.commit()
 
 
-def deployment_of(directory: Path, jobs: int, instances: int) -> World:
-    """Return a deployment whose jobs all train, and whose controller has not ticked yet."""
+def measure_steps(deployment: World) -> None:
+    """Add step times of the first job on one to eight instances, at two batches."""
+    for _ in range(3):
+        observations = [
+            StepObservation("core", size, size, batch, 0, 0.1 * batch / 32 + 0.01 * size, 0.0, 50)
+            for size in SIZES
+            for batch in (32, 64)
+        ]
+        now_seconds = deployment.clock.now()
+        deployment.store.measurements.add_observations(FIRST, observations, now_seconds)
+        deployment.tick(8)
+
+
+def deployment_of(directory: Path, jobs: int, instances: int, are_measured: bool = False) -> World:
+    """Return a deployment whose jobs all train, and whose controller has not ticked yet.
+
+    If they `are_measured`, each has step times of several sizes.
+    """
     led_store(f"sqlite:///{directory / 'castor.db'}").close()
     deployment = World(directory, devices=2 * jobs * instances)
     deployment.submit(FIRST, maximum=instances)
     deployment.set_target(FIRST, instances)
     deployment.tick(4)
+    if are_measured:
+        measure_steps(deployment)
     deployment.store.close()
     copy_rows(directory / "castor.db", jobs)
     set_cloud_ids(directory / "castor.db")
@@ -152,6 +173,18 @@ def report(deployment: World) -> None:
         deployment.store.instances.record_node(held.id, held.phase, now_seconds)
 
 
+def first_seconds_measured(jobs: int, instances: int) -> float:
+    """Return the processor seconds of the first tick of jobs with step times and stored models."""
+    directory = Path(tempfile.mkdtemp())
+    try:
+        deployment = deployment_of(directory, jobs, instances, are_measured=True)
+        first = timed(deployment)
+        deployment.store.close()
+        return first
+    finally:
+        shutil.rmtree(directory)
+
+
 def measure(jobs: int, instances: int) -> Row:
     """Return the figures for so many jobs."""
     directory = Path(tempfile.mkdtemp())
@@ -173,7 +206,8 @@ def measure(jobs: int, instances: int) -> Row:
         assert deployment.store.journal.decisions(FIRST, 1)[0].decision.target is not None
         deployment.store.close()
         counts = (len(sent) for sent in (first_statements, statements, plan_statements))
-        return Row(jobs, held, first, quiet, reports, plan, *counts)
+        measured = first_seconds_measured(jobs, instances)
+        return Row(jobs, held, first, measured, quiet, reports, plan, *counts)
     finally:
         shutil.rmtree(directory)
 
@@ -207,11 +241,12 @@ def main() -> None:
     if as_json:
         print(json.dumps([asdict(row) for row in rows]))
         return
-    print("| jobs | instances | first | quiet | reports | plan | statements |")
-    print("|---|---|---|---|---|---|---|")
+    print("| jobs | instances | first | measured | quiet | reports | plan | statements |")
+    print("|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(
             f"| {row.jobs:,} | {row.instances:,} | {row.first_seconds:.2f} s "
+            f"| {row.measured_seconds:.2f} s "
             f"| {row.quiet_seconds:.2f} s | {row.reports_seconds:.2f} s "
             f"| {row.plan_seconds:.2f} s | {row.first_statements}, {row.quiet_statements}, "
             f"{row.plan_statements} |"

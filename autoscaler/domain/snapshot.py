@@ -53,7 +53,8 @@ class ThroughputModel:
 
     `draws` are K equally likely samples of the parameters; draws of the same index on all kinds
     belong together. `measured` are the (instances, devices) with measured step times.
-    `size_errors` and `batch_errors` correct the parameters' predictions there.
+    `size_errors` and `batch_errors` correct the parameters' predictions there. `fit_error` is the
+    root mean square log error that the fit left at the step times; 0 without any.
     """
 
     device_kind: str
@@ -62,6 +63,7 @@ class ThroughputModel:
     measured: frozenset[tuple[int, int]] = frozenset()
     size_errors: tuple[SizeError, ...] = ()
     batch_errors: BatchErrors | None = None
+    fit_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,18 @@ class MeasurementsConformance:
         both = {"cpu-core": model(), "T4": model(0.2, "T4")}
         store.measurements.save_models("digits", both)
         assert store.measurements.models("digits") == both
+        assert store.measurements.models_of(["digits", "unknown"]) == {"digits": both}
+
+    def test_models_of_several_jobs_are_stored_together(self, store: Store) -> None:
+        first, second = add_job(store), add_job(store, "words")
+        store.measurements.save_models(first, {"cpu-core": model(0.3)})
+        models = {first: {"cpu-core": replace(model(), fit_error=0.02)}, second: {"T4": model()}}
+        store.measurements.save_all_models(models)
+        assert store.measurements.models_of([first, second]) == models
+        assert store.measurements.models(second) == models[second]
+        with pytest.raises(UnknownJob):
+            store.measurements.save_all_models({first: {}, "unknown": {}})
+        assert store.measurements.models(first) == models[first]
 
     def test_models_of_every_formula_come_back_as_they_were(self, store: Store) -> None:
         add_job(store)

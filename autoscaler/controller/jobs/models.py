@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 
@@ -16,7 +16,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
 from autoscaler.goodput.fit import fit
-from autoscaler.goodput.formulas import formula_for
+from autoscaler.goodput.formulas import formula_for, predictor_of
 from autoscaler.goodput.prediction import prediction_error
 from autoscaler.goodput.prior import prior_for, prior_from_kind
 from autoscaler.market.device_kinds import UnknownDeviceKind, speed_ratio
@@ -29,6 +29,8 @@ _CHECK_SECONDS = 10.0
 _REFIT_ERROR = 0.03
 # Jobs without step times differ in what their models are made of; so many kinds of them are kept.
 _MOST_UNMEASURED = 64
+# Stored models of so many jobs are read at once, at a start.
+_STORED_AT_ONCE = 250
 # Models of so many jobs are stored in one transaction.
 _SAVED_AT_ONCE = 250
 
@@ -39,10 +41,9 @@ _log = logging.getLogger(__name__)
 class _Fitted:
     """Models of one job, and the inputs of the fit.
 
-    `groups` are the eras of the sizes: kind of device, instances, devices, era. `errors` are the
-    errors left by the fit, by kind. `times` are the step times by configuration of those that were
-    checked last, `checked`, at `looked_seconds`. While none of them changes by more than `margin`,
-    as a logarithm, the models need no refit.
+    `groups` are the eras of the sizes: kind of device, instances, devices, era. `times` are the
+    step times by configuration of those that were checked last, `checked`, at `looked_seconds`.
+    While none of them changes by more than `margin`, as a logarithm, the models need no refit.
     """
 
     models: Mapping[str, ThroughputModel]
@@ -52,7 +53,6 @@ class _Fitted:
     looked_seconds: float
     checked: JobStepTimes
     times: Mapping[tuple[object, ...], float]
-    errors: Mapping[str, float] = field(default_factory=dict)
     margin: float = _REFIT_ERROR
 
 
@@ -63,6 +63,29 @@ class Models:
         self._store = store
         self._fitted: dict[str, _Fitted] = {}
         self._unsaved: dict[str, Mapping[str, ThroughputModel]] = {}
+        self._stored: dict[str, Mapping[str, ThroughputModel]] | None = None
+
+    def restore(self, jobs: Sequence[str]) -> None:
+        """Read the stored models of measured jobs once, before the first call of `of`.
+
+        A controller that has just started goes on with the models of the one before.
+
+        Raises:
+            StoreError: the store refused or did not answer.
+        """
+        if self._stored is not None:
+            return
+        self._stored, measurements = {}, self._store.measurements
+        measured = [job for job in jobs if measurements.observations_revision(job)]
+        for first in range(0, len(measured), _STORED_AT_ONCE):
+            some = measured[first : first + _STORED_AT_ONCE]
+            try:
+                self._stored |= measurements.models_of(some)
+            except StoreError:
+                self._stored = None
+                raise
+            except Exception:
+                _log.exception("stored models of %d jobs can't be read: fitted again", len(some))
 
     def of(
         self,
@@ -87,49 +110,34 @@ class Models:
             and (fitted.kinds, fitted.parameter_bytes) == kinds_and_bytes
         ):
             return fitted.models
-        fresh = _Fitted(
-            models={},
-            groups=frozenset(
-                (
-                    observation.device_kind,
-                    observation.instances,
-                    observation.devices,
-                    observation.era,
-                )
-                for observation in observations
-            ),
-            kinds=kinds_and_bytes[0],
-            parameter_bytes=parameter_bytes,
-            looked_seconds=now_seconds,
-            checked=step_times,
-            times={
-                observation.configuration: observation.step_seconds for observation in observations
-            },
-        )
+        fresh = _inputs(step_times, *kinds_and_bytes, now_seconds)
+        if fitted is None:
+            restored = _restored((self._stored or {}).pop(job.id, {}), fresh, job.spec.parallelism)
+            if restored is not None:
+                self._fitted[job.id] = restored
+                return restored.models
         if fitted is not None and _has_same_inputs(fitted, fresh):
             is_checked = now_seconds - fitted.looked_seconds < _CHECK_SECONDS
             if is_checked or _largest_change(fitted.times, fresh.times) <= fitted.margin:
                 return fitted.models
             margin = _margin(fitted, observations)
             if margin >= 0:
-                self._fitted[job.id] = replace(
-                    fresh, models=fitted.models, errors=fitted.errors, margin=margin
-                )
+                self._fitted[job.id] = replace(fresh, models=fitted.models, margin=margin)
                 return fitted.models
         models = fit_models(job, observations, offers)
-        errors = _prediction_errors(models, observations)
-        self._fitted[job.id] = replace(fresh, models=models, errors=errors)
+        self._fitted[job.id] = replace(fresh, models=models)
         self._unsaved[job.id] = models
         return models
 
     def save(self) -> None:
-        """Store the models that were fitted since the last call.
+        """Store the models that were fitted since the last call, and drop those of `restore`.
 
         Models that can't be stored do not affect those of other jobs.
 
         Raises:
             StoreError: the store refused or did not answer; the next call tries again.
         """
+        self._stored = {}
         while self._unsaved:
             some = dict(islice(self._unsaved.items(), _SAVED_AT_ONCE))
             try:
@@ -155,6 +163,53 @@ class Models:
         """Drop the models of all jobs but these."""
         kept_jobs = set(jobs)
         self._fitted = {job: fitted for job, fitted in self._fitted.items() if job in kept_jobs}
+
+
+def _inputs(
+    step_times: JobStepTimes, kinds: frozenset[str], parameter_bytes: int, now_seconds: float
+) -> _Fitted:
+    """Return the inputs of a fit, without models yet."""
+    return _Fitted(
+        models={},
+        groups=frozenset(
+            (
+                observation.device_kind,
+                observation.instances,
+                observation.devices,
+                observation.era,
+            )
+            for observation in step_times.all
+        ),
+        kinds=kinds,
+        parameter_bytes=parameter_bytes,
+        looked_seconds=now_seconds,
+        checked=step_times,
+        times={
+            observation.configuration: observation.step_seconds for observation in step_times.all
+        },
+    )
+
+
+def _restored(
+    models: Mapping[str, ThroughputModel], fresh: _Fitted, parallelism: ParallelismSpec
+) -> _Fitted | None:
+    """Return stored models with the present inputs; None if they need a fit.
+
+    They are kept if they are of the present kinds and measured sizes, and predict the step times
+    nearly as well as those of their fit. Models without step times are not kept: they follow from
+    priors alone.
+    """
+    sizes: dict[str, set[tuple[int, int]]] = {kind: set() for kind in fresh.kinds}
+    for kind, instances, devices, _ in fresh.groups:
+        sizes.setdefault(kind, set()).add((instances, devices))
+    if not fresh.groups or {kind: model.measured for kind, model in models.items()} != sizes:
+        return None
+    formula = formula_for(parallelism)
+    if any(predictor_of(model.point).formula != formula for model in models.values()):
+        return None
+    restored = replace(fresh, models=models)
+    margin = _margin(restored, fresh.checked.all)
+    return replace(restored, margin=margin) if margin >= 0 else None
 
 
 def _parameter_bytes(job: JobRecord) -> int:
@@ -191,7 +246,7 @@ def _largest_change(
 def _margin(fitted: _Fitted, observations: Sequence[StepObservation]) -> float:
     """Return the further log error that the models may have before a refit; below 0 to refit."""
     errors = _prediction_errors(fitted.models, observations)
-    margins = (fitted.errors.get(kind, 0.0) + _REFIT_ERROR - errors[kind] for kind in errors)
+    margins = (fitted.models[kind].fit_error + _REFIT_ERROR - errors[kind] for kind in errors)
     return min(margins, default=_REFIT_ERROR)
 
 
@@ -253,7 +308,8 @@ def _fit_kinds(
         kind_observations = [
             observation for observation in observations if observation.device_kind == kind
         ]
-        models[kind] = fit(kind_observations, prior)
+        model = fit(kind_observations, prior)
+        models[kind] = replace(model, fit_error=prediction_error(model, kind_observations))
     return models
 
 

@@ -167,6 +167,7 @@ class Snapshots:
         """Return the snapshots of these jobs, and record the jobs for which it fails."""
         snapshots: list[JobSnapshot] = []
         left_out: dict[str, str] = {}
+        self._models.restore([job.id for job in jobs])
         for job in jobs:
             try:
                 snapshots.append(self._told_of(job, instances.get(job.id, ()), common_inputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autoscaler.domain.report import StepObservation
 from autoscaler.domain.snapshot import ThroughputModel
@@ -63,6 +63,10 @@ class MemoryMeasurements(Measurements):
 
     def models(self, job: str) -> Mapping[str, ThroughputModel]:
         return self._models.get(job, {})
+
+    def models_of(self, jobs: Collection[str]) -> Mapping[str, Mapping[str, ThroughputModel]]:
+        with self._lock:
+            return {job: self._models[job] for job in jobs if job in self._models}
 
     def book(self, job: str) -> MemoryBook:
         """Return the book of a job; the caller holds the lock of the tables.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoscaler.domain.goodput import NoiseScale
@@ -110,6 +110,10 @@ class Measurements(ABC):
     @abstractmethod
     def models(self, job: str) -> Mapping[str, ThroughputModel]:
         """Return the stored models, by kind of device; empty if none are stored."""
+
+    @abstractmethod
+    def models_of(self, jobs: Collection[str]) -> Mapping[str, Mapping[str, ThroughputModel]]:
+        """Return the stored models of each of these jobs that has any, by kind of device."""
 
 
 class Book(ABC):

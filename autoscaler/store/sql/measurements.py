@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
-from typing import TypeAlias
+from dataclasses import asdict, fields
+from typing import Any, TypeAlias
 
 from sqlalchemy import Select, func, insert, inspect, select, update
 from sqlalchemy.orm import Session
@@ -27,6 +27,13 @@ _Observations: TypeAlias = tuple[StepObservation, ...]
 _Durations: TypeAlias = Mapping[tuple[str | None, str], Mean]
 
 
+_CONFIGURATION = [field.name for field in fields(Configuration)]
+_OBSERVATION_COLUMNS = [
+    getattr(ObservationRow, name)
+    for name in ("job", *_CONFIGURATION, *(field.name for field in fields(StepTimes)))
+]
+
+
 class SqlMeasurements(Measurements):
     """Repository on the tables of observations, durations, noise and models."""
 
@@ -43,10 +50,8 @@ class SqlMeasurements(Measurements):
 
     def observations(self, job: str) -> tuple[StepObservation, ...]:
         def load(session: Session, jobs: Sequence[str]) -> Mapping[str, _Observations]:
-            rows = session.scalars(_latest_first(jobs))
-            times = grouped(
-                jobs, ((row.job, (row.to(Configuration), row.to(StepTimes))) for row in rows)
-            )
+            rows = session.execute(_latest_first(jobs).with_only_columns(*_OBSERVATION_COLUMNS))
+            times = grouped(jobs, (_observation(values) for values in rows))
             return {name: _observations(of_job) for name, of_job in times.items()}
 
         return self._facts.of_job("observations", job, load)
@@ -108,6 +113,11 @@ class SqlMeasurements(Measurements):
 
         return self._database.cached(("models", job), load)
 
+    def models_of(self, jobs: Collection[str]) -> Mapping[str, Mapping[str, ThroughputModel]]:
+        rows = select(ModelsRow.job, ModelsRow.models).where(ModelsRow.job.in_(jobs))
+        with self._database.read() as session:
+            return {job: models for job, models in session.execute(rows)}
+
 
 class SqlBook(Book):
     """Rows of one job's measurements, within a transaction."""
@@ -165,6 +175,13 @@ class SqlBook(Book):
         row = NoiseRow(job=self._job)
         row.take(point)
         self._session.add(row)
+
+
+def _observation(values: Sequence[Any]) -> tuple[str, tuple[Configuration, StepTimes]]:
+    """Return the job, the configuration and the step times of `_OBSERVATION_COLUMNS`."""
+    job, *others = values
+    count = len(_CONFIGURATION)
+    return job, (Configuration(*others[:count]), StepTimes(*others[count:]))
 
 
 def _observations(times: Sequence[tuple[Configuration, StepTimes]]) -> _Observations:

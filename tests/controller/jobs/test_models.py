@@ -28,9 +28,9 @@ CLIFF = StepObservation("t4", 4, 4, 32, 0, step_seconds=1.0, sync_seconds=0.9, s
 class _Job:
     """A job whose step times are reported ten seconds apart."""
 
-    def __init__(self) -> None:
-        self.store: Store = memory_store()
-        self.record: JobRecord = self.store.jobs.add(JobSpec(name="a", command=("train",)), 0.0)
+    def __init__(self, store: Store | None = None, record: JobRecord | None = None) -> None:
+        self.store: Store = store or memory_store()
+        self.record: JobRecord = record or self.store.jobs.add(JobSpec("a", ("train",)), 0.0)
         self.now_seconds = 0.0
         self._known = KnownStepTimes(self.store)
         self.models = Models(self.store)
@@ -147,3 +147,62 @@ def test_models_are_stored_once_the_store_answers_again(monkeypatch: pytest.Monk
     assert job.store.measurements.models("a") == {}
     job.models.save()
     assert job.store.measurements.models("a") == {"t4": model}
+
+
+def _restarted(job: _Job) -> _Job:
+    """Return the job under a controller that has just started over the same store."""
+    later = _Job(job.store, job.record)
+    later.now_seconds = job.now_seconds
+    later.models.restore([job.record.id])
+    return later
+
+
+def test_a_controller_that_starts_goes_on_with_stored_models() -> None:
+    job = _Job()
+    model = job.model_after(HERE, HERE)
+    job.models.save()
+    later = _restarted(job)
+    assert later.model_after() is model
+    later.models.save()
+    nearly = replace(HERE, step_seconds=0.101)
+    assert later.model_after(nearly) is model
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        [replace(HERE, step_seconds=0.2)] * 6,  # another speed
+        [replace(CLIFF, step_seconds=0.15, sync_seconds=0.05)] * 2,  # another size
+        [replace(HERE, device_kind="a100")] * 2,  # another kind
+    ],
+)
+def test_stored_models_that_tell_less_than_the_step_times_are_fitted_again(
+    news: list[StepObservation],
+) -> None:
+    job = _Job()
+    model = job.model_after(HERE, HERE)
+    job.models.save()
+    job.store.measurements.add_observations(job.record.id, news, 100.0)
+    job.now_seconds = 100.0
+    fitted = _Job(job.store, job.record)
+    fitted.now_seconds = 100.0
+    expected = fitted.model_after()
+    actual = _restarted(job).model_after()
+    assert actual == expected
+    assert actual != model
+
+
+def test_stored_models_that_can_not_be_read_are_fitted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = _Job()
+    model = job.model_after(HERE, HERE)
+    job.models.save()
+
+    def fail(jobs: object) -> None:
+        raise ValueError("not a model")
+
+    monkeypatch.setattr(job.store.measurements, "models_of", fail)
+    later = _restarted(job).model_after()
+    assert later is not model
+    assert later == model

@@ -16,6 +16,8 @@ from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobPhase
 from autoscaler.store.opening import open_store
 from autoscaler.store.sql.cache import LiveRecords, StoreCache
+from autoscaler.store.sql.fence import WriteFence
+from autoscaler.store.sql.leadership import Leadership, LeaseCandidate
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, add_job, end, launch, observation
 from tests.store.led import led_store
@@ -170,3 +172,20 @@ def test_facts_of_all_live_jobs_are_read_by_one_statement(store: Store) -> None:
     with counted() as statements:
         assert len(store.measurements.observations(jobs[2])) == 1
     assert sum(statement.startswith("SELECT") for statement in statements) == 1
+
+
+def test_a_follower_reads_facts_together_once_it_leads(url: str) -> None:
+    before = open_store(url)
+    jobs = [add_job(before, name) for name in "ab"]
+    fence = WriteFence()
+    follower = open_store(url, fence)
+    with counted() as statements:
+        assert [follower.reports.failures(job) for job in jobs] == [(), ()]
+    assert sum("FROM failures" in statement for statement in statements) == 2
+    assert Leadership(url, LeaseCandidate("next", "http://127.0.0.1:1"), fence).acquire()
+    assert len(follower.jobs.alive()) == 2
+    with counted() as statements:
+        assert [follower.reports.failures(job) for job in jobs] == [(), ()]
+    assert sum("FROM failures" in statement for statement in statements) == 1
+    follower.close()
+    before.close()
