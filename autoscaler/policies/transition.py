@@ -24,6 +24,9 @@ def releases_first(
     maxima: list[float] = with_tolerance(supply.maximum).tolist()
     must_wait = []
     for extra_uses in _uses(acquired, supply).T.tolist():
+        if not any(extra_uses):
+            must_wait.append(False)
+            continue
         rows = list(zip(used, extra_uses, maxima, strict=True))
         has_room = all(extra == 0 or before + extra <= limit for before, extra, limit in rows)
         if has_room:

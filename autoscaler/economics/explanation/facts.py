@@ -48,6 +48,8 @@ class Option:
 class Facts:
     """Facts behind the reason of a job's decision.
 
+    The reason of a job that gets nothing names no candidate: then `held` and `wished` are None.
+
     Attributes:
         job: the job.
         requirement: what its objective requires now.

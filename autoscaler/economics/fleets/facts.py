@@ -19,7 +19,7 @@ def fleet_facts(
     fleet: Fleet, given: IntArray, targets: Sequence[Allocation | None]
 ) -> Iterator[Facts]:
     """Yield the facts of each job, lazily, since all at once would take too much memory."""
-    choices = fleet.choices
+    choices, gets = fleet.choices, given >= 0
     holds, as_wished = fleet.has_held & (given == 0), choices.target == given
     other, has_faster = _alternatives(fleet)
     other = np.where(holds, other, -1)
@@ -31,9 +31,9 @@ def fleet_facts(
         fleet.work.tolist(),
         holds.tolist(),
         as_wished.tolist(),
-        _options(fleet, np.where(fleet.has_held & ~holds, 0, -1)),
+        _options(fleet, np.where(fleet.has_held & ~holds & gets, 0, -1)),
         _options(fleet, given, is_told_of=True),
-        _options(fleet, np.where(as_wished, -1, choices.target)),
+        _options(fleet, np.where(gets & ~as_wished, choices.target, -1)),
         _options(fleet, other, is_told_of=True),
         has_faster.tolist(),
         _options(fleet, choices.cheapest),

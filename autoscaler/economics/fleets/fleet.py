@@ -425,7 +425,8 @@ class Fleet:
             left -= tried
             via_measurement = tried * price
             via_measurement += look_usd[cells]
-            via_measurement += left * _take_candidate(price, onward_index[cells])
+            onward_price = price[:, np.arange(len(cells[0])), onward_index[cells][:, 0]]
+            via_measurement += left * onward_price[:, :, None]
             via_measurement += done_usd
             best_cost = np.where(is_known[cells], cost, np.minimum(cost, via_measurement))
             result[0][cells] = best_cost.mean(axis=0)
