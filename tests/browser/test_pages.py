@@ -148,7 +148,7 @@ def test_the_first_page_answers_three_questions(usual: Api, chromium: Browser) -
         expect(row).to_contain_text("deadline in 2 h 5 min")
         expect(row.locator(".why")).to_contain_text("the cheapest in time")
         expect(page.locator("aside")).to_contain_text("no room")
-        expect(page.locator("aside")).to_contain_text("One more instance would save about")
+        expect(page.locator("aside")).to_contain_text("One more instance is worth about")
         assert row.locator(".sparkline").count() == 1
 
 

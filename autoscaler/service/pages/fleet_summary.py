@@ -177,15 +177,14 @@ def headline(
     The jobs that have not ended run, start on their first instances, or wait without any.
     """
     urgent = sum(notice.level is NoticeLevel.DANGER for notice in known)
-    work = f"{counted(running, 'job runs', 'jobs run')} on " + counted(
-        sum(count.states.values()), "instance"
-    )
+    work = counted(running, "job runs", "jobs run")
+    if starting:
+        work += f" and {starting:,} {'starts' if starting == 1 else 'start'}"
+    work += f" on {counted(sum(count.states.values()), 'instance')}"
     if not running and not count.states:
         work = "Nothing runs and nothing costs"
     elif count.usd_per_hour:
         work += f" for {rate(count.usd_per_hour)}"
-    if starting:
-        work += f", {starting:,} {'starts' if starting == 1 else 'start'}"
     if waiting:
         work += f", {waiting:,} {'waits' if waiting == 1 else 'wait'}"
     if urgent:
@@ -230,11 +229,11 @@ def _limit_line(limit: Limit, used: float, prices: Mapping[str, float]) -> Limit
         case LimitUnit.INSTANCES:
             use, unit = _counts(used, limit.maximum, "instance"), "instance"
     if worth > 0:
-        sentence = f"One more {unit} would save {predicted(worth)} an hour."
+        sentence = f"One more {unit} is worth {predicted(worth)} an hour, waiting counted."
     elif share >= _NEARLY_FULL:
-        sentence = "Full, but more would save nothing now."
+        sentence = "Full, but more is worth nothing now."
     else:
-        sentence = "More would save nothing now."
+        sentence = "More is worth nothing now."
     return LimitLine(limit.name, use, min(share, 1.0), worth, sentence)
 
 

@@ -60,7 +60,7 @@ def test_a_healthy_fleet_has_nothing_to_tell() -> None:
     count.usd_per_hour = Decimal("3.5")
     text = "Nothing is wrong. 1 job runs on 2 instances for $3.50/h, 1 waits."
     assert headline((), count, 1, 1) == text
-    assert headline((), count, 1, 0, 2).endswith("for $3.50/h, 2 start.")
+    assert headline((), count, 1, 0, 2).endswith("1 job runs and 2 start on 2 instances for $3.50/h.")
 
 
 def test_what_needs_a_person_comes_first() -> None:
@@ -103,9 +103,9 @@ def test_a_limit_that_holds_jobs_back_has_its_shadow_price_in_words() -> None:
     count.offers["small"] = 96
     first, *rest = limit_lines(known, count)
     assert (first.name, first.use) == ("quota", "96 of 96 devices")
-    assert first.sentence == "One more device would save about $14 an hour."
+    assert first.sentence == "One more device is worth about $14 an hour, waiting counted."
     assert [line.sentence for line in rest if line.name == "spare"] == [
-        "Full, but more would save nothing now."
+        "Full, but more is worth nothing now."
     ]
     (note,) = texts(known)
     assert note.startswith("note: 1 limit holds jobs back: quota.")
