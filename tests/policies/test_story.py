@@ -34,7 +34,7 @@ def test_a_job_grows_gives_way_to_a_deadline_and_grows_again(scaling: float, see
     world.arrives(second)
     world.tick()
     assert (first.held, second.held) == (ONE, ONE)
-    assert "second bids $" in first.changes[-1].reason
+    assert "/h to second, $" in first.changes[-1].reason
     while "second" in world.jobs:
         assert (first.held, second.held) == (ONE, ONE)
         world.tick()

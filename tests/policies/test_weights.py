@@ -89,5 +89,5 @@ def test_a_reason_tells_the_weights_behind_the_bids() -> None:
     plan = MarginalPolicy().plan(snapshot(*jobs, offers=(SMALL,), limits=[devices(3)]))
     heavy, light = plan.decisions
     assert heavy.target is not None and heavy.target.instances == 2
-    assert "heavy bids" in light.reason and "at weight 4 for a device" in light.reason
+    assert "at weight 4 to heavy" in light.reason and "a device is worth $" in light.reason
     assert heavy.figures["weight"] == 4.0

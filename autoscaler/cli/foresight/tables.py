@@ -234,4 +234,4 @@ def _value(usd_per_hour: float | None) -> str:
 
 
 def _chance(chance: float | None) -> str:
-    return "no deadline or budget" if chance is None else f"{chance:.0%} of draws"
+    return "no deadline or budget" if chance is None else f"{chance:.0%} of cases"

@@ -88,7 +88,7 @@ def print_plan(view: PlanView, now_seconds: float) -> None:
     if view.shortfall is not None:
         parts.append(Text(view.shortfall, style="red"))
     elif view.chance is not None:
-        parts.append(Text(f"constraints are kept in {view.chance:.0%} of draws"))
+        parts.append(Text(f"constraints are kept in {view.chance:.0%} of cases"))
     if view.chosen is not None and view.chosen.seconds_band and view.chosen.usd_band:
         parts.append(Text(_band_words(view.chosen.seconds_band, view.chosen.usd_band)))
     parts.append(Text(f"first decision: {view.decision}"))

@@ -313,7 +313,7 @@ def _can_be_judged(job: JobSnapshot, at: SwitchContext) -> bool:
 
 
 def _describe_kept(job: JobSnapshot, ends: RemainingConstraints, stages: Stages) -> str:
-    chance = f"in {percent(stages.chance)} of draws"
+    chance = f"in {percent(stages.chance)} of cases"
     if stages.chance < job.objective.confidence:
         chance = f"only {chance}, {percent(job.objective.confidence)} asked"
     return f"{_describe_ends(job, ends)} kept {chance}"

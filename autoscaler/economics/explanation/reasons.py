@@ -213,7 +213,7 @@ def _describe_payback(facts: Facts, held: Option, given: Option, change: Goodput
         return ""
     if not given.measured and given.mean_usd >= held.mean_usd:
         share = percent(given.better)
-        return f"; not measured there, but pays in {share} of draws and can be undone"
+        return f"; not measured there, but pays in {share} of cases and can be undone"
     if change.boot_seconds > 0 and change.payback_seconds is not None:
         payback_text = duration(change.payback_seconds)
         idle_text = "" if change.trains_during_boot else ", during which nothing trains,"
@@ -296,7 +296,7 @@ def _describe_why_not(facts: Facts, held: Option, best: Option, change: GoodputC
     if best.mean_usd >= held.mean_usd:
         time_left = duration(facts.work / held.rate)
         return f", but does not pay back what changing costs within {time_left}"
-    return f", but is better in only {percent(best.better)} of draws"
+    return f", but is better in only {percent(best.better)} of cases"
 
 
 def _limit_of_one_more(job: JobSnapshot, held: Option, around: LimitUsage) -> int | None:
@@ -364,13 +364,13 @@ def _describe_contest(contest: Contest, around: LimitUsage) -> str:
     rival_bid = _describe_bid(contest.rival_usd_per_second, contest.rival_weight)
     if contest.rival_minimum is not None:
         return (
-            f"{contest.rival} needs {noun} of `{contest.limit.name}` for its minimum of "
-            f"{contest.rival_minimum} instances; it bids {rival_bid}, this job {own_bid}"
+            f"`{contest.limit.name}`: {contest.rival} needs {noun} for its minimum of "
+            f"{contest.rival_minimum} instances, and bids {rival_bid}, this job {own_bid}"
         )
     if contest.took_it:
         return (
-            f"{contest.rival} bids {rival_bid} for {noun} of `{contest.limit.name}`, "
-            f"this job {own_bid}"
+            f"`{contest.limit.name}`: {noun} is worth {rival_bid} to {contest.rival}, "
+            f"{own_bid} to this job"
         )
     use = _describe_use(around.supply.limits.index(contest.limit), around)
     beside = "" if contest.rival is None else f", {rival_bid} to {contest.rival}"

@@ -299,7 +299,7 @@ def _runs_of_sequences(
 
 
 def _describe_chance(chance: float, ends: RemainingConstraints) -> str:
-    return f"kept in only {percent(chance)} of draws, {percent(ends.confidence)} asked"
+    return f"kept in only {percent(chance)} of cases, {percent(ends.confidence)} asked"
 
 
 def _describe_missed(shortfall: Shortfall, ends: RemainingConstraints) -> str:

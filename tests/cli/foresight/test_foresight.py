@@ -54,7 +54,7 @@ def test_the_curve_is_a_table_that_marks_what_is_held(api: Api, castor: Castor) 
 def test_another_objective_is_shown_beside_the_present_one(api: Api, castor: Castor) -> None:
     trains(api)
     told = castor("what-if", "job", "--deadline", "10m", "--budget", "$3", "--max", "2")
-    for words in ("present objective", "at most 2 instances", "finish in", "whole cost", "draws"):
+    for words in ("present objective", "at most 2 instances", "finish in", "whole cost", "cases"):
         assert words in told, told
     assert re.search(r"\(9 in 10: [\dhms]+ to [\dhms]+\)", told), told
     view = json.loads(castor("what-if", "job", "--value-of-time", "40", "--json"))

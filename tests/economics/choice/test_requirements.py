@@ -48,7 +48,7 @@ def test_a_deadline_that_the_cheapest_keeps_bids_nothing() -> None:
     requirements = aim_of(with_deadline(200.0))
     assert requirements.stages is not None
     assert requirements.value_of_time == 0.0
-    assert requirements.note == "deadline in 200 s kept in 100 % of draws"
+    assert requirements.note == "deadline in 200 s kept in 100 % of cases"
     assert requirements.outlook.figures() == {CHANCE_FIGURE: 1.0}
     assert requirements.least_bid * 3600 == pytest.approx(4.0)
 
@@ -134,7 +134,7 @@ def test_a_budget_buys_the_fastest_that_fits_and_its_bid_grows_with_it() -> None
     assert all(requirement.stages is not None for requirement in requirements)
     assert bids == sorted(bids)
     assert bids[-1] * 3600 == pytest.approx(4.0)
-    assert requirements[0].note == "budget $0.0145 kept in 100 % of draws"
+    assert requirements[0].note == "budget $0.0145 kept in 100 % of cases"
 
 
 def test_a_budget_that_is_too_small_goes_as_far_as_it_can() -> None:
@@ -195,13 +195,13 @@ def test_waiting_for_capacity_is_not_billed() -> None:
 def test_a_deadline_within_a_budget() -> None:
     both = with_deadline(60.0, budget_usd=Decimal("0.02"))
     requirements = aim_of(both)
-    assert requirements.note == "deadline in 60 s and budget $0.02 kept in 100 % of draws"
+    assert requirements.note == "deadline in 60 s and budget $0.02 kept in 100 % of cases"
     poor = with_deadline(60.0, budget_usd=Decimal("0.0135"))
     requirements = aim_of(poor)
     assert requirements.stages is not None
     assert requirements.note == (
         "deadline out of reach within the budget: each can be kept at 90 %, but not both; "
-        "budget $0.0135 kept in 100 % of draws"
+        "budget $0.0135 kept in 100 % of cases"
     )
     assert requirements.outlook.figures() == {LATE_FIGURE: 0.0}
     poorer = with_deadline(60.0, budget_usd=Decimal("0.0125"))

@@ -90,7 +90,7 @@ def test_grow_for_the_way_back() -> None:
     )
     assert said(job_snapshot) == (
         "grow resnet 1 -> 2 x local-small: -66.3 ex/s and +$0.10/h; "
-        "not measured there, but pays in 25 % of draws and can be undone"
+        "not measured there, but pays in 25 % of cases and can be undone"
     )
 
 
@@ -109,7 +109,7 @@ def test_shrink_for_another_that_bids_more() -> None:
     contest = Contest(moment.limits[0], 0.21 / 3600, "digits", 0.42 / 3600, took_it=True)
     assert said(job_snapshot, moment, ONE, contest) == (
         "shrink resnet 2 -> 1 x local-small: "
-        "digits bids $0.42/h for a device of `local devices`, this job $0.21/h"
+        "`local devices`: a device is worth $0.42/h to digits, $0.21/h to this job"
     )
 
 
@@ -119,8 +119,8 @@ def test_wait_for_another_that_is_below_its_minimum() -> None:
         moment.limits[0], 0.42 / 3600, "digits", 0.21 / 3600, took_it=True, rival_minimum=2
     )
     assert said(job(held=TWO), moment, ONE, contest) == (
-        "shrink resnet 2 -> 1 x local-small: digits needs a device of `local devices` for its "
-        "minimum of 2 instances; it bids $0.21/h, this job $0.42/h"
+        "shrink resnet 2 -> 1 x local-small: `local devices`: digits needs a device for its "
+        "minimum of 2 instances, and bids $0.21/h, this job $0.42/h"
     )
 
 
@@ -253,14 +253,14 @@ def test_hold_for_a_deadline() -> None:
         said(job(held=ONE, objective=wants, instances=InstanceBounds(1, 2)))
         == (
             "hold resnet at 1 x local-small: 2 x local-small in 73 s; "
-            "deadline in 85 s kept in 100 % of draws"
+            "deadline in 85 s kept in 100 % of cases"
         )
         or True
     )
     wants = Objective(deadline_seconds=NOW + 200)
     assert said(job(held=ONE, objective=wants)) == (
         "hold resnet at 1 x local-small: the cheapest in time; "
-        "deadline in 200 s kept in 100 % of draws"
+        "deadline in 200 s kept in 100 % of cases"
     )
 
 

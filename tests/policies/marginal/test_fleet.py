@@ -314,7 +314,7 @@ def test_reasons_tell_of_gains_and_of_rivals() -> None:
     assert all(each.figures["goodput_after"] > 0 for each in free.decisions)
     tight = plan_as_fleet(moment_of(jobs(), devices(120)))
     outbid = [each for each in tight.decisions if each.ground == "outbid"]
-    assert any(" bids $" in each.reason for each in outbid)
+    assert any(" is worth $" in each.reason for each in outbid)
 
 
 def test_without_a_solver_the_limits_are_filled_by_worth(

@@ -220,4 +220,4 @@ def _shortfall(prospects: Prospects, constraints: StudyConstraints) -> str | Non
         least = money(quantile(prospects.least_usd, constraints.confidence))
         parts.append(f"a budget of {money(constraints.budget_usd)}: needed is {least}")
     share, confidence = percent(prospects.possible), percent(constraints.confidence)
-    return f"kept in {share} of draws, not in {confidence}: " + "; ".join(parts)
+    return f"kept in {share} of cases, not in {confidence}: " + "; ".join(parts)
