@@ -12,6 +12,7 @@ from typing import Final
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job_names import exact_name
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.service.pages.formats import billed, counted, duration, predicted, rate
 
@@ -151,7 +152,8 @@ def _of_jobs(status: ControllerStatus, failed: Sequence[JobRecord]) -> Iterable[
         yield FleetNotice(NoticeLevel.WARNING, f"{job}: {text}.", f"/jobs/{job}")
     for record in failed[:_MOST_NAMED]:
         cause = f": {record.cause}" if record.cause else ""
-        yield FleetNotice(NoticeLevel.WARNING, f"{record.id} failed{cause}.", f"/jobs/{record.id}")
+        place = f"/jobs/{exact_name(record.id)}"
+        yield FleetNotice(NoticeLevel.WARNING, f"{record.id} failed{cause}.", place)
     if len(status.alarms) == 1:
         (job,) = status.alarms
         text = f"{job} steps at another speed than its model predicts."

@@ -12,12 +12,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autoscaler.clock import Clock
 from autoscaler.domain.access import Identity
+from autoscaler.domain.job_names import exact_name
 from autoscaler.service.access.browser_sessions import form_token
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import session_token
 from autoscaler.service.pages import formats
 from autoscaler.service.pages.static_files import StaticFiles
+from autoscaler.wire.messages import JobView
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -63,6 +65,16 @@ class SignedIn:
         return is_permitted(self.identity, AccessAction(action))
 
 
+def job_place(job: JobView | str) -> str:
+    """Return the path of the page of a job, or of the ended job of an id.
+
+    That of an ended job leads to it, and to no later job of its name.
+    """
+    if isinstance(job, str):
+        return f"/jobs/{exact_name(job)}"
+    return f"/jobs/{exact_name(job.id) if job.phase.is_final else job.id}"
+
+
 class Pages:
     """Templates of all pages. `version` is the release of this controller."""
 
@@ -75,6 +87,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._environment.filters["place"] = job_place
         self._environment.globals |= {
             "static": files.url,
             "version": version,

@@ -133,8 +133,20 @@ def test_an_ended_job_offers_what_can_follow(api: Api) -> None:
     api.client.stop("job")
     api.world.tick(5)
     page = PageVisitor(api).get("/jobs/job").text
-    assert 'action="/jobs/job/resume"' in page and "/jobs/job/again" in page
+    assert 'action="/jobs/job.1/resume"' in page and "/jobs/job.1/again" in page
     assert "/jobs/job/change" not in page and "Ended" in page
+
+
+def test_links_to_an_ended_job_lead_to_no_later_one_of_its_name(api: Api) -> None:
+    trained(api)
+    api.client.stop("job")
+    api.world.tick(5)
+    api.client.submit(replace(SPEC, name="job"))
+    owner = PageVisitor(api)
+    rows = owner.get("/jobs").text
+    assert 'href="/jobs/job.1"' in rows and 'href="/jobs/job.2"' in rows
+    assert "/jobs/job.1/again" in owner.get("/jobs/job.1").text
+    assert "/jobs/job.2/stop" in owner.get("/jobs/job").text
 
 
 def test_an_unknown_job_has_no_page(api: Api) -> None:
