@@ -178,7 +178,7 @@ wheels: ## Build what instances of clouds install into WHEELS, and pin their pac
 	@echo torch==$(TORCH) | $(PINS) --constraints - --constraints requirements.lock \
 		--extra training --output-file $(WHEELS)/requirements-node.txt
 	@$(PINS) --constraints $(WHEELS)/requirements-node.txt --constraints requirements.lock \
-		--extra training --extra server --extra oidc --extra aws --extra gcp \
+		--extra training --extra server --extra oidc --extra telemetry --extra aws --extra gcp \
 		--output-file $(WHEELS)/requirements-controller.txt
 	@ls $(WHEELS)
 

@@ -132,7 +132,7 @@ def test_controllers_of_the_terraform_modules_have_what_logins_need() -> None:
     for cloud in ("aws", "gcp"):
         script = ROOT / "terraform/modules" / cloud / "files/controller.sh"
         (extras,) = re.findall(r"^install_castor controller (\S+)$", script.read_text(), re.M)
-        assert {"server", "oidc", cloud} <= set(extras.split(",")) <= built
+        assert {"server", "oidc", "telemetry", cloud} <= set(extras.split(",")) <= built
     packages = {name for name, _ in pinned()}
     optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"

@@ -46,7 +46,7 @@ case "$options " in
   *) options="$options --tls-cert auto" ;;
 esac
 
-install_castor controller server,oidc,aws,training
+install_castor controller server,oidc,telemetry,aws,training
 
 session=$(curl -sf --retry 10 --retry-connrefused -X PUT \
   -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)

@@ -45,7 +45,7 @@ case "$options " in
   *) options="$options --tls-cert auto" ;;
 esac
 
-install_castor controller server,oidc,gcp,training
+install_castor controller server,oidc,telemetry,gcp,training
 
 address=$(ask instance/network-interfaces/0/ip)
 

@@ -51,7 +51,7 @@ variable "image_id" {
 }
 
 variable "wheels_directory" {
-  description = "Directory with Castor's wheel and all its dependencies: pip download castor_autoscaler-*.whl[server,oidc,aws,training]."
+  description = "Directory with Castor's wheel and all its dependencies: pip download castor_autoscaler-*.whl[server,oidc,telemetry,aws,training]."
   type        = string
   default     = null
 }

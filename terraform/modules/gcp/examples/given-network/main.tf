@@ -45,7 +45,7 @@ variable "image" {
 }
 
 variable "wheels_directory" {
-  description = "Directory with Castor's wheel and all its dependencies: pip download castor_autoscaler-*.whl[server,oidc,gcp,training]."
+  description = "Directory with Castor's wheel and all its dependencies: pip download castor_autoscaler-*.whl[server,oidc,telemetry,gcp,training]."
   type        = string
   default     = null
 }
