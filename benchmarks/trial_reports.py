@@ -35,12 +35,13 @@ import numpy as np
 import optuna
 import uvicorn
 
-from autoscaler import main as deployments
 from autoscaler.clock import SystemClock
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.trial import TrialAnswer, WaitingCall
+from autoscaler.main import Deployment, ServeSettings
+from autoscaler.main import deployment as deployments
 from autoscaler.node.channel.line import Line
 from autoscaler.node.channel.trial_relay import TrialRelay
 from autoscaler.node.state import Start
@@ -171,8 +172,8 @@ def control(state: Path, workers: int, line: Connection) -> None:
     """Run the controller, with a trial for each worker."""
     state.mkdir()
     vars(deployments)["Studies"] = NotedStudies
-    settings = deployments.ServeSettings(state)
-    deployment = deployments.Deployment(settings, "http://127.0.0.1", SystemClock())
+    settings = ServeSettings(state)
+    deployment = Deployment(settings, "http://127.0.0.1", SystemClock())
     deployment.authentication.people.set_owner(_TOKEN)
     timed = Timed(deployment.app)
     server = uvicorn.Server(
@@ -198,7 +199,7 @@ def control(state: Path, workers: int, line: Connection) -> None:
     deployment.close()
 
 
-def _token(deployment: deployments.Deployment, number: int) -> str:
+def _token(deployment: Deployment, number: int) -> str:
     """Return the token of the instance of one trial's job."""
     store, authentication = deployment.store, deployment.authentication
     now_seconds = SystemClock().now()
