@@ -419,9 +419,16 @@ class Invariants:
         for instance, machine in billed.items():
             usd = machine.billed_usd(self._now_seconds)
             place = machine.cloud, machine.kind, machine.zone
-            # Without a listing, a launch and an end are booked by the controller's clock.
+            # Without a listing, a launch and an end are booked by the controller's clock. On EC2
+            # only lists have the time of an end, and a fault may hide the machine from them.
+            ended_unseen = (
+                machine.cloud == "aws"
+                and machine.ended_seconds is not None
+                and machine.visible_seconds > machine.ended_seconds
+            )
             is_exact = (
                 machine.has_known_end
+                and not ended_unseen
                 and place not in world.truth.price_changes
                 and not self._has_jumped
             )
