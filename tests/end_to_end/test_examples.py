@@ -42,7 +42,10 @@ class Example:
 
 
 def one_run_went_on(shared: Path) -> None:
-    """Check that each tracker has one run, whose steps increase."""
+    """Check that each tracker has one run, whose steps increase.
+
+    A kill of the instance that logs, between a step and its log, may lose one value.
+    """
     import mlflow
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -50,7 +53,8 @@ def one_run_went_on(shared: Path) -> None:
     experiment = client.get_experiment_by_name("digits")
     (run,) = client.search_runs([experiment.experiment_id])
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
-    assert steps == list(range(5, steps[-1] + 1, 5))
+    every_fifth = range(5, steps[-1] + 1, 5)
+    assert steps == sorted(set(steps) & set(every_fifth)) and len(steps) >= len(every_fifth) - 1
     events = EventAccumulator(str(shared / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == steps

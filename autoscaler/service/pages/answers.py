@@ -17,7 +17,7 @@ from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookV
 # Values of an hour, as multiples of the present one, that are tried for an earlier end.
 _FACTORS: Final = (2.0, 5.0, 20.0, 200.0)
 _LEAST_SOONER_SHARE: Final = 0.02
-_LEAST_SOONER_SECONDS: Final = 30.0
+_LEAST_SOONER_SECONDS: Final = 5.0
 # Costs of an example that differ by less are called equal.
 _SAME_SHARE: Final = 0.005
 _MOST_ROWS: Final = 2

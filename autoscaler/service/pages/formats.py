@@ -19,16 +19,17 @@ NOTHING: Final = "\u2013"
 _DAY: Final = 86_400.0
 _UNITS: Final = ((_DAY, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _LONG_DAYS: Final = 10
-_SMALLEST_CENT: Final = Decimal("0.005")
+_CENT: Final = Decimal("0.01")
+_LEAST_SHOWN: Final = Decimal("0.0001")
 
 
 def billed(usd: Decimal | float | None) -> str:
-    """Return an amount that was billed, to the cent; a dash for None."""
+    """Return an amount that was billed, to the cent, or below one with four decimals."""
     if usd is None:
         return NOTHING
     amount = usd if isinstance(usd, Decimal) else Decimal(str(usd))
-    if 0 < amount < _SMALLEST_CENT:
-        return "< $0.01"
+    if 0 < amount < _CENT:
+        return f"${amount:.4f}" if amount >= _LEAST_SHOWN else f"< ${_LEAST_SHOWN}"
     sign = "-" if amount < 0 else ""
     return f"{sign}${abs(amount):,.2f}"
 
@@ -57,8 +58,8 @@ def rate(usd_per_hour: Decimal | float | None) -> str:
     """Return a price per hour that is billed, such as "$3.07/h"."""
     if usd_per_hour is None:
         return NOTHING
-    if 0 < usd_per_hour < 0.01:
-        return f"${significant(float(usd_per_hour), 2)}/h"
+    if 0 < usd_per_hour < 0.1:
+        return f"${significant(float(usd_per_hour))}/h"
     return f"{billed(usd_per_hour)}/h"
 
 

@@ -20,7 +20,8 @@ amounts = st.floats(min_value=0.01, max_value=1e9)
     [
         (None, formats.NOTHING),
         (Decimal(0), "$0.00"),
-        (Decimal("0.001"), "< $0.01"),
+        (Decimal("0.001"), "$0.0010"),
+        (Decimal("0.00001"), "< $0.0001"),
         (Decimal("1234.565"), "$1,234.56"),
         (Decimal("-2.5"), "-$2.50"),
         (12.0, "$12.00"),
@@ -62,7 +63,13 @@ def test_a_band_is_one_amount_if_both_ends_look_alike() -> None:
 
 @pytest.mark.parametrize(
     ("usd", "text"),
-    [(None, formats.NOTHING), (Decimal("3.07"), "$3.07/h"), (0.0034, "$0.0034/h"), (0, "$0.00/h")],
+    [
+        (None, formats.NOTHING),
+        (Decimal("3.07"), "$3.07/h"),
+        (0.0034, "$0.0034/h"),
+        (Decimal("0.045"), "$0.045/h"),
+        (0, "$0.00/h"),
+    ],
 )
 def test_a_rate_names_its_unit(usd: Decimal | float | None, text: str) -> None:
     assert formats.rate(usd) == text
