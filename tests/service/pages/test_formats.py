@@ -66,8 +66,8 @@ def test_a_band_is_one_amount_if_both_ends_look_alike() -> None:
     [
         (None, formats.NOTHING),
         (Decimal("3.07"), "$3.07/h"),
-        (0.0034, "$0.0034/h"),
-        (Decimal("0.045"), "$0.045/h"),
+        (0.0034, "$0.00340/h"),
+        (Decimal("0.045"), "$0.0450/h"),
         (0, "$0.00/h"),
     ],
 )
