@@ -84,7 +84,7 @@ def counterfactual(store: Store, job: JobRecord, now_seconds: float) -> Counterf
         Conflict: the job has no progress yet, or no decision with kept inputs.
     """
     kept, lost = _kept_snapshots(store, job.id)
-    moments = _moments(job.id, kept)
+    moments = _moments(job.id, kept, store.jobs.progress_before(job))
     if not moments or job.report is None:
         raise Conflict(
             f"{job.id} has no progress with a kept decision: a counterfactual bill needs both"
@@ -127,9 +127,12 @@ def _thinned(entries: Sequence[JournalEntry]) -> Sequence[JournalEntry]:
     return [entries[place] for place in places]
 
 
-def _moments(job_id: str, snapshots: Sequence[Snapshot]) -> list[_Moment]:
-    """Return the moments of the job alone; other jobs' instances are taken off the limits."""
-    jobs = [_job_in(snapshot, job_id) for snapshot in snapshots]
+def _moments(job_id: str, snapshots: Sequence[Snapshot], begun_examples: float) -> list[_Moment]:
+    """Return the moments of the job alone; other jobs' instances are taken off the limits.
+
+    A resumed job has at least the progress `begun_examples`, also before its first report.
+    """
+    jobs = [_job_in(snapshot, job_id, begun_examples) for snapshot in snapshots]
     known = [(snapshot, job) for snapshot, job in zip(snapshots, jobs, strict=True) if job]
     moments = []
     for snapshot, job in known:
@@ -144,8 +147,14 @@ def _moments(job_id: str, snapshots: Sequence[Snapshot]) -> list[_Moment]:
     return moments
 
 
-def _job_in(snapshot: Snapshot, job_id: str) -> JobSnapshot | None:
-    return next((job for job in snapshot.jobs if job.id == job_id), None)
+def _job_in(snapshot: Snapshot, job_id: str, begun_examples: float) -> JobSnapshot | None:
+    job = next((job for job in snapshot.jobs if job.id == job_id), None)
+    if job is None or job.progress_examples >= begun_examples:
+        return job
+    left = job.remaining_examples
+    if left is not None:
+        left = max(left - (begun_examples - job.progress_examples), 0.0)
+    return replace(job, progress_examples=begun_examples, remaining_examples=left)
 
 
 def _fixed_pools(

@@ -90,6 +90,18 @@ class Jobs(ABC):
         """
         return self.named(name_or_id)[-1]
 
+    def progress_before(self, job: JobRecord) -> float:
+        """Return the useful examples with which a resumed job began; 0 for other jobs."""
+        if job.spec.resumes is None:
+            return 0.0
+        reports = [
+            earlier.report
+            for earlier in self.of_name(job.spec.name)
+            if earlier.number < job.number and earlier.files_of == job.files_of
+        ]
+        known = [report.progress_examples for report in reports if report is not None]
+        return known[-1] if known else 0.0
+
     def named(self, name_or_id: str) -> tuple[JobRecord, ...]:
         """Return all jobs with this name, the oldest first, else the one with this id.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -67,6 +68,23 @@ def test_more_progress_costs_more_under_every_rule(ran: World) -> None:
     ]
     assert len(bands) >= 2
     assert all(small < large for small, large in bands)
+
+
+def test_a_resumed_job_is_compared_for_its_own_progress(ran: World) -> None:
+    whole = bill_of(ran, 3e6)
+    first = job_of(ran, 2e6)
+    resumed = replace(
+        job_of(ran, 3e6),
+        id="job.2",
+        number=first.number + 1,
+        spec=replace(first.spec, resumes="job"),
+    )
+    with patch.object(type(ran.store.jobs), "of_name", return_value=(first, resumed)):
+        assert ran.store.jobs.progress_before(first) == 0.0
+        assert ran.store.jobs.progress_before(resumed) == 2e6
+        # The journal is that of the first run: the second one has none here.
+        own = counterfactual(ran.store, replace(resumed, id="job"), ran.clock.now())
+    assert (whole.examples, own.examples) == (3e6, 1e6)
 
 
 def test_a_job_without_progress_or_journal_is_refused(ran: World) -> None:
