@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.controller.act.intents import light
 from autoscaler.controller.act.job_lifecycle import LighthouseRunner
-from autoscaler.controller.offers.false_starts import false_starts_everywhere
+from autoscaler.controller.offers.false_starts import false_starts, false_starts_everywhere
 from autoscaler.domain.errors import InsufficientCapacity, Unavailable
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import CloudInstance, Desired, HeldInstance, InstancePhase
@@ -280,6 +280,18 @@ def test_instances_that_end_before_they_train_are_bought_ever_more_slowly(world:
     world.restart()
     assert _boot_and_die(world, 20) <= 1, "a restart forgets nothing"
     assert _boot_and_die(world, 90, 20.0) >= 3, "it is tried again for ever"
+
+
+def test_failed_starts_that_ended_in_the_future_hold_no_order_back(world: World) -> None:
+    """Check that a clock that was a day ahead does not hold orders back for a day."""
+    job = world.submit()
+    world.set_target(job, 1)
+    _boot_and_die(world, 60)
+    now_seconds = world.clock.now()
+    assert false_starts(world.store, job, now_seconds)
+    earlier_seconds = now_seconds - 86_400.0
+    assert not false_starts(world.store, job, earlier_seconds)
+    assert false_starts_everywhere(world.store, job, earlier_seconds) is None
     world.tick(32, 20.0)
     assert len(world.training(job)) == 1
     world.cloud.lose(world.training(job)[0].cloud_id or "")

@@ -442,5 +442,6 @@ class Invariants:
                     f"the ledger is the bill: {instance} ({machine.id}, {machine.offer}): "
                     f"booked ${booked_usd}, billed ${usd}"
                 )
-            if not is_exact and booked_usd == 0:
+            was_listed = machine.visible_seconds <= self._now_seconds
+            if not is_exact and booked_usd == 0 and was_listed:
                 raise Violation(f"the ledger is the bill: {instance} is not booked at all")

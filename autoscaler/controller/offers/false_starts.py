@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from autoscaler.clock import is_waiting
 from autoscaler.domain.facts import Fact
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.store.repositories.events import Event
@@ -43,7 +44,7 @@ def false_starts(store: Store, job: str, now_seconds: float) -> Mapping[str, str
             continue
         last = max(ended, key=_end_seconds)
         wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS, last)
-        if now_seconds < _end_seconds(last) + wait_seconds:
+        if is_waiting(_end_seconds(last) + wait_seconds, now_seconds, wait_seconds):
             reasons[offer] = (
                 f"{offer}: {consecutive} starts in a row ended before they trained; not ordered "
                 f"for {wait_seconds:.0f} s; the last, {last.id}: {_cause(store, last)}"
@@ -79,7 +80,7 @@ def false_starts_everywhere(store: Store, job: str, now_seconds: float) -> str |
         return None
     last = max(ended, key=_end_seconds)
     wait_seconds = _wait_seconds(consecutive - _TOLERATED_STARTS_EVERYWHERE, last)
-    if now_seconds >= _end_seconds(last) + wait_seconds:
+    if not is_waiting(_end_seconds(last) + wait_seconds, now_seconds, wait_seconds):
         return None
     return (
         f"{consecutive} starts in a row, on all offers, ended before they trained; nothing is "
