@@ -305,7 +305,7 @@ class FactReader:
         self, study: str, alive: Sequence[JobRecord], now_seconds: float
     ) -> StudyFacts | None:
         terms, trials = self._store.studies.terms(study), self._store.studies.trials(study)
-        jobs = {job.id: job for job in self._store.jobs.all() if job.spec.study == study}
+        jobs = {job.id: job for job in self._store.jobs.of_study(study)}
         names = {
             trial.stands.job: jobs[trial.stands.job].spec.name
             for trial in trials

@@ -110,7 +110,7 @@ class Spending:
         """
         by_study = self._sums.jobs_by_study
         if study not in by_study:
-            by_study[study] = {job.id for job in self._store.jobs.all() if job.spec.study == study}
+            by_study[study] = {job.id for job in self._store.jobs.of_study(study)}
         at_work = {job.id for job in alive if job.spec.study == study}
         number = self._last_line()
         jobs = by_study[study] = by_study[study] | at_work | set(trials)

@@ -215,9 +215,7 @@ class Nodes:
         if study is None:
             return job.number
         if study not in self._study_numbers:
-            numbers = (
-                other.number for other in self._store.jobs.all() if other.spec.study == study
-            )
+            numbers = (other.number for other in self._store.jobs.of_study(study))
             self._study_numbers[study] = min(numbers)
         return self._study_numbers[study]
 

@@ -61,7 +61,8 @@ class TrialCheckpoints:
     def _removed_from_storage(self, study: str, named: frozenset[str]) -> frozenset[str]:
         if self._stored is None:
             return frozenset()
-        job_by_location = {self._stored.checkpoint_location(job): job for job in self._jobs(study)}
+        jobs = self._store.jobs.of_study(study)
+        job_by_location = {self._stored.checkpoint_location(job): job for job in jobs}
         removed = (self._stored.remove_of(job, named) for job in job_by_location.values())
         return frozenset().union(*removed)
 

@@ -120,6 +120,10 @@ class Jobs(ABC):
     def of_name(self, name: str) -> tuple[JobRecord, ...]:
         """Return all jobs with this name, ended ones included, the oldest first."""
 
+    def of_study(self, study: str) -> tuple[JobRecord, ...]:
+        """Return all jobs of a study, ended ones included, the oldest first."""
+        return self.page(JobFilter(study=study), JobOrder.OLDEST, None)
+
     @abstractmethod
     def get(self, job: str) -> JobRecord:
         """Return the job with this id.
