@@ -465,10 +465,8 @@ class Client:
             Forbidden: the requester is no operator.
             SpecError: a value is invalid.
         """
-        body, path = (
-            encode(BillComparison, comparison),
-            f"/v1/costs/bills/{quote(provider, safe='')}",
-        )
+        body = encode(BillComparison, comparison)
+        path = f"/v1/costs/bills/{quote(provider, safe='')}"
         return decode_printable(BillComparisonView, self._http.call("PUT", path, body))
 
     def openapi(self) -> dict[str, Any]:

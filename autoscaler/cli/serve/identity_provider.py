@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from autoscaler.cli.serve.options import LEAST_HOURS, MOST_HOURS
 from autoscaler.domain.access import Role
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_word
@@ -18,7 +19,6 @@ from autoscaler.wire.connection import is_private
 
 _DOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _NEW_ROLES: Final = (Role.VIEWER, Role.SUBMITTER)
-_LEAST_HOURS, _MOST_HOURS = 0.1, 90 * 24.0
 _LONGEST_WORD: Final = 200
 _MOST_SECRET_BYTES: Final = 1_024
 
@@ -56,7 +56,7 @@ class IdentityProvider:
             raise SpecError("is required with --oidc-issuer", "--oidc-client-id")
         require_word(self.client_id, "--oidc-client-id", _LONGEST_WORD)
         require_word(self.claim, "--oidc-claim", _LONGEST_WORD)
-        require_number(self.hours, "--oidc-hours", _LEAST_HOURS, _MOST_HOURS)
+        require_number(self.hours, "--oidc-hours", LEAST_HOURS, MOST_HOURS)
         _require_reachable(host, public_url, tls)
         return OidcSettings(
             self.issuer,

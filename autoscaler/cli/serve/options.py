@@ -11,6 +11,9 @@ from autoscaler.cli.options import LogFormat, Store
 from autoscaler.domain.access import Role
 from autoscaler.domain.training import Engine
 
+LEAST_HOURS, MOST_HOURS = 0.1, 90 * 24.0
+"""Validity of the tokens of `castor login`, in hours."""
+
 State = Annotated[
     Path | None,
     Option(envvar="CASTOR_STATE", help="Directory of the store, logs and checkpoints."),
@@ -182,7 +185,9 @@ OidcRole = Annotated[
 ]
 OidcHours = Annotated[
     float,
-    Option(min=0.1, max=2160.0, help="Validity of the tokens of castor login, in hours."),
+    Option(
+        min=LEAST_HOURS, max=MOST_HOURS, help="Validity of the tokens of castor login, in hours."
+    ),
 ]
 MetricsJobs = Annotated[
     int,

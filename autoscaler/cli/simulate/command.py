@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from autoscaler.cli.simulate.options import SimulateOptions, takes_scenario
+from autoscaler.cli.simulate.options import LEAST_PACE, MOST_PACE, SimulateOptions, takes_scenario
 
 if TYPE_CHECKING:
     from autoscaler.simulator.results import Result
@@ -21,7 +21,7 @@ Serve = Annotated[
 ]
 Pace = Annotated[
     float,
-    Option(min=1.0, max=10_000.0, help="With --serve: simulated seconds in each second."),
+    Option(min=LEAST_PACE, max=MOST_PACE, help="With --serve: simulated seconds in each second."),
 ]
 Port = Annotated[
     int,

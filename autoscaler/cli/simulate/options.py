@@ -12,6 +12,9 @@ from typer import Option
 
 from autoscaler.domain.errors import SpecError
 
+LEAST_PACE, MOST_PACE = 1.0, 10_000.0
+"""Simulated seconds in each second of `--serve`."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from autoscaler.cli.simulate.options import LEAST_PACE, MOST_PACE
 from autoscaler.cli.simulate.run import PreparedSimulation
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.controller.controller import Controller
@@ -26,8 +27,6 @@ from autoscaler.simulator.simulation import Simulation
 from autoscaler.simulator.time_meters import TimeMeters
 from autoscaler.state_directory import let_owner_in
 
-LEAST_PACE: Final = 1.0
-MOST_PACE: Final = 10_000.0
 _HOST: Final = "127.0.0.1"
 _STEP_SECONDS: Final = 0.5  # between two moments that pages see
 _END_SECONDS: Final = 1

@@ -37,6 +37,11 @@ PUBLISHED_FOR_ONE_JOB: Final = ("pollux", "throughput")
 _MOST_MOMENTS: Final = 100
 _LONGEST_SECONDS: Final = 10 * 365 * 86_400.0
 
+BEST_POOL: Final = "best fixed pool, no later"
+CHEAPEST_POOL: Final = "cheapest fixed pool"
+OWN_RULE: Final = "marginal"
+OWN_RULE_ON_DEMAND: Final = f"{OWN_RULE}, {Purchase.ON_DEMAND.value} only"
+
 Rule = Callable[[Snapshot], Allocation | None]
 
 
@@ -98,8 +103,8 @@ def counterfactual(store: Store, job: JobRecord, now_seconds: float) -> Counterf
     longest_seconds = latest_seconds - moments[0].snapshot.now_seconds
     alternatives = (
         *_fixed_pools(moments, examples, longest_seconds),
-        _by_policy("marginal", moments, examples),
-        _by_policy("marginal", moments, examples, Purchase.ON_DEMAND),
+        _by_policy(OWN_RULE, moments, examples),
+        _by_policy(OWN_RULE, moments, examples, Purchase.ON_DEMAND),
         *(_by_policy(name, moments, examples) for name in PUBLISHED_FOR_ONE_JOB),
     )
     return Counterfactual(examples, len(moments), lost, alternatives)
@@ -174,7 +179,7 @@ def _fixed_pools(
             if np.isfinite(usd).all():
                 pools.append((range_of(usd), range_of(seconds), allocation))
     in_time = [pool for pool in pools if pool[1].median <= longest_seconds]
-    for name, group in (("best fixed pool, no later", in_time), ("cheapest fixed pool", pools)):
+    for name, group in ((BEST_POOL, in_time), (CHEAPEST_POOL, pools)):
         if group:
             usd_band, seconds_band, best = min(group, key=lambda pool: pool[0].median)
             yield Alternative(name, usd_band, seconds_band, best)

@@ -80,17 +80,17 @@ class Receipts:
         bills = Ledger(self._store.ledger.entries(job.id)).bills
         lost_work = self._store.time_uses.lost_work(job.id)
         made = receipt(job.id, bills, self._records(job, now_seconds), lost_work, now_seconds)
-        begun_examples = self._store.jobs.progress_before(job)
-        report = job.report
+        useful_examples = None
+        if job.report is not None:
+            begun_examples = self._store.jobs.progress_before(job)
+            useful_examples = max(job.report.progress_examples - begun_examples, 0.0)
         return ReceiptView(
             job=job.id,
             is_final=job.phase.is_final and not self._store.instances.of_job(job.id),
             whole=split_view(made.whole),
             by_offer={offer: split_view(split) for offer, split in made.by_offer.items()},
             lost_steps=sum(work.steps for work in lost_work),
-            useful_examples=None
-            if report is None
-            else max(report.progress_examples - begun_examples, 0.0),
+            useful_examples=useful_examples,
         )
 
     def billed_seconds(self, job: JobRecord, now_seconds: float) -> Mapping[str, float]:

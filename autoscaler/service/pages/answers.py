@@ -11,7 +11,7 @@ from typing import Final
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.plan import ReasonCode
-from autoscaler.service.pages.formats import percent, predicted, rate
+from autoscaler.service.pages.formats import allocated, percent, predicted, rate
 from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookView
 
 # Values of an hour, as multiples of the present one, that are tried for an earlier end.
@@ -52,7 +52,7 @@ class EarlierEnd:
         sizes = self.outlook.sizes
         dearest = max(sizes, key=lambda size: size.usd_per_hour, default=None)
         allocation = None if dearest is None else dearest.allocation
-        return "" if allocation is None else _times(str(allocation))
+        return "" if allocation is None else allocated(allocation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,7 @@ def _verdict(point: CurvePointView, held: CurvePointView) -> str:
 
 
 def _name(point: CurvePointView) -> str:
-    return _times(str(point.allocation))
-
-
-def _times(text: str) -> str:
-    return text.replace(" x ", " \u00d7 ")
+    return allocated(point.allocation)
 
 
 def _least_dear(points: list[CurvePointView]) -> CurvePointView | None:

@@ -15,6 +15,12 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request, Response
 
 from autoscaler.clock import Clock
+from autoscaler.controller.predict.counterfactual import (
+    BEST_POOL,
+    CHEAPEST_POOL,
+    OWN_RULE,
+    OWN_RULE_ON_DEMAND,
+)
 from autoscaler.domain.access import NO_TEAM
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.job_names import meant_job
@@ -32,6 +38,7 @@ from autoscaler.store.store import Store
 from autoscaler.wire.cost_messages import (
     AlternativeView,
     BillComparisonView,
+    BilledDay,
     CounterfactualView,
 )
 from autoscaler.wire.messages import CostView
@@ -45,15 +52,13 @@ _REPLAY_FRESH_SECONDS: Final = 600.0
 _LONGEST_WAIT_SECONDS: Final = 0.2
 _REFRESH_SECONDS: Final = 3
 _TITLES: Final = {
-    "best fixed pool, no later": "Best fixed pool that ends no later, in hindsight",
-    "cheapest fixed pool": "Cheapest fixed pool, however late",
-    "marginal": "Castor's own rule",
-    "marginal, on-demand only": "Castor's own rule, on-demand only",
+    BEST_POOL: "Best fixed pool that ends no later, in hindsight",
+    CHEAPEST_POOL: "Cheapest fixed pool, however late",
+    OWN_RULE: "Castor's own rule",
+    OWN_RULE_ON_DEMAND: "Castor's own rule, on-demand only",
     "pollux": "Pollux, as published",
     "throughput": "Scaling by throughput, as published",
 }
-_OWN_RULE: Final = "marginal"
-_BEST_POOL: Final = "best fixed pool, no later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +87,12 @@ class ReplayedBill:
     @property
     def own_rule(self) -> AlternativeView | None:
         """Line of Castor's own rule."""
-        return self.line(_OWN_RULE)
+        return self.line(OWN_RULE)
 
     @property
     def best_pool(self) -> AlternativeView | None:
         """Line of the best fixed pool that is no later."""
-        return self.line(_BEST_POOL)
+        return self.line(BEST_POOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +102,25 @@ class BillTable:
     view: BillComparisonView
 
     @property
+    def _settled_days(self) -> list[BilledDay]:
+        return [day for day in self.view.comparison.days if day.is_settled]
+
+    @property
     def settled(self) -> Comparison:
         """Sums of instances over the settled days."""
-        days = [day for day in self.view.comparison.days if day.is_settled]
+        days = self._settled_days
         ledger_usd = sum((day.ledger_usd for day in days), Decimal(0))
         return Comparison.of(ledger_usd, sum((day.billed_usd for day in days), Decimal(0)))
 
     @property
     def beside_usd(self) -> Decimal:
         """Sum of what the ledger does not track, over the settled days."""
-        days = self.view.comparison.days
-        return sum((day.beside_usd for day in days if day.is_settled), Decimal(0))
+        return sum((day.beside_usd for day in self._settled_days), Decimal(0))
 
     @property
     def has_settled(self) -> bool:
         """Whether any day is settled."""
-        return any(day.is_settled for day in self.view.comparison.days)
+        return bool(self._settled_days)
 
     @property
     def agrees(self) -> bool:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
+from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective, Preference
 
 NOTHING: Final = "\u2013"
@@ -84,6 +85,11 @@ def percent(share: float | None) -> str:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun, such as "1 job" or "1,000 jobs"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def allocated(allocation: Allocation) -> str:
+    """Return what a job holds, with a multiplication sign between number and type."""
+    return str(allocation).replace(" x ", " \u00d7 ")
 
 
 def size(byte_count: float | None) -> str:

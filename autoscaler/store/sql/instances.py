@@ -191,8 +191,8 @@ class SqlInstances(Instances):
             places = _places(_instances_of(session, order.job), order.job)
             return self._change_row(
                 session,
-                instance,
-                lambda holding, _: handed_over(holding, order, (before, after), places),
+                _holding_rows(session, instance),
+                lambda holding: handed_over(holding, order, (before, after), places),
             )
 
     def _change_lined(
@@ -211,14 +211,10 @@ class SqlInstances(Instances):
     def _change_of_job(
         self, instance: str, change: Callable[[Holding, JobPhase], Holding]
     ) -> tuple[Holding, JobPhase]:
-        phases: list[JobPhase] = []
-
-        def noted(holding: Holding, phase: JobPhase) -> Holding:
-            phases.append(phase)
-            return change(holding, phase)
-
         with self._database.write() as session:
-            return self._change_row(session, instance, noted), phases[0]
+            rows = _holding_rows(session, instance)
+            changed = self._change_row(session, rows, lambda holding: change(holding, rows.phase))
+            return changed, rows.phase
 
     def _change_holding(
         self,
@@ -227,15 +223,14 @@ class SqlInstances(Instances):
         refuse: Refuse | None = None,
     ) -> Holding:
         with self._database.write() as session:
-            holding = self._change_row(session, instance, lambda holding, _: change(holding))
+            holding = self._change_row(session, _holding_rows(session, instance), change)
             if refuse is not None:
                 keep_refusal(self._database, session, holding.held.offer, refuse)
             return holding
 
     def _change_row(
-        self, session: Session, instance: str, change: Callable[[Holding, JobPhase], Holding]
+        self, session: Session, rows: _HoldingRows, change: Callable[[Holding], Holding]
     ) -> Holding:
-        rows = _holding_rows(session, instance)
         row, launch, termination = rows.instance, rows.launch, rows.termination
         before = self._present(row)
         holding = change(
@@ -245,8 +240,7 @@ class SqlInstances(Instances):
                 launch=launch.to(Intent),
                 termination=None if termination is None else termination.to(Intent),
                 last_line=None if rows.last_line is None else rows.last_line.to(LedgerEntry),
-            ),
-            rows.job_phase,
+            )
         )
         row.take(holding.held)
         launch.take(holding.launch)
@@ -314,7 +308,7 @@ class _HoldingRows(NamedTuple):
     """Rows of a `Holding`, and the phase of its job."""
 
     instance: InstanceRow
-    job_phase: JobPhase
+    phase: JobPhase
     launch: IntentRow
     termination: IntentRow | None
     last_line: LedgerRow | None
