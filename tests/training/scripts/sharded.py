@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 
 import torch
@@ -21,8 +22,10 @@ from autoscaler.training.gradients.parts import local_part
 EXAMPLES, BATCH = 100, 30
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0.02"))
 RANK = int(os.environ.get("RANK", "0"))
-# After so many batches of its own, this rank runs out of memory.
-OUT_OF_MEMORY_AT = int(os.environ.get("OUT_OF_MEMORY_AT", "-1"))
+# From this batch of its own on, rank 1 runs out of memory in the next batch that is not the short
+# last one of an epoch.
+OUT_OF_MEMORY_AT = int(os.environ.get("OUT_OF_MEMORY_AT", sys.maxsize))
+MOST_IN_LAST_BATCH = 5
 
 
 class Network(nn.Module):
@@ -39,7 +42,8 @@ class Network(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.passes += self.training
-        if RANK == 1 and self.passes == OUT_OF_MEMORY_AT:
+        is_full = len(inputs) > MOST_IN_LAST_BATCH
+        if RANK == 1 and self.passes >= OUT_OF_MEMORY_AT and is_full:
             raise torch.OutOfMemoryError("as a device would")
         if self.training:
             self.count += 1
