@@ -29,6 +29,7 @@ _PARTS_AT_ONCE: Final = 4
 _PATIENCE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_REQUEST_SECONDS: Final = 30.0
+_REQUEST_PATIENCES: Final = 5.0  # longest request, in units of the time for retries
 _LONGEST_ERROR_CHARACTERS: Final = 300
 # Words in obstore's errors that mean the credential is not sufficient.
 _DENIED_WORDS: Final = (
@@ -222,7 +223,7 @@ class Objects:
         retry_limit = timedelta(seconds=self._patience_seconds)
         longest_pause = timedelta(seconds=min(_LONGEST_PAUSE_SECONDS, self._patience_seconds))
         request_limit = timedelta(
-            seconds=min(_LONGEST_REQUEST_SECONDS, 5 * self._patience_seconds)
+            seconds=min(_LONGEST_REQUEST_SECONDS, _REQUEST_PATIENCES * self._patience_seconds)
         )
         options: dict[str, Any] = dict(grant.options)
         is_plain = any(options.get(endpoint, "").startswith("http:") for endpoint in _ENDPOINTS)

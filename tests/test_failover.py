@@ -7,7 +7,6 @@ import os
 import random
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from autoscaler.domain.instance import INSTANCE_TAG, JOB_TAG
 from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.store.sql.leadership import LEASE_SECONDS
 from autoscaler.wire.client import Client
+from tests.builders.ports import free_port
 from tests.builders.postgresql import Create
 from tests.failover_controller import Options
 
@@ -148,7 +148,7 @@ class Pair:
             (state / "client.json").write_text(json.dumps({"token": token}))
             options = Options(
                 *(str(state), store_url, str(self.cloud), str(self.calls)),
-                _free_port(),
+                free_port(),
                 lease_seconds,
             )
             self.controllers.append(Controller(options, directory / f"{name}.log"))
@@ -187,13 +187,6 @@ class Pair:
                     f"CREATE TRIGGER watch AFTER INSERT OR UPDATE OR DELETE ON {table}"  # type: ignore[call-overload]
                     " FOR EACH STATEMENT EXECUTE FUNCTION watch_writes()"
                 )
-
-
-def _free_port() -> int:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port: int = chosen.getsockname()[1]
-        return port
 
 
 def _until(

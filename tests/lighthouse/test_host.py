@@ -96,7 +96,7 @@ def test_a_server_that_dies_is_back_on_its_port(host: LighthouseHost, tmp_path: 
     killed = server(tmp_path)
     killed.kill()
     killed.wait()
-    wait_until(lambda: supervisor(tmp_path).children(), seconds=5)
+    wait_until(lambda: supervisor(tmp_path).children())
     assert host.ensure("job") == address
     assert heartbeat(address)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import replace
 
 import pytest
@@ -23,6 +22,7 @@ from autoscaler.domain.training import Engine
 from autoscaler.lighthouse.order import LighthouseSpec
 from autoscaler.lighthouse.roster import Roster
 from autoscaler.lighthouse.server import RosterServer
+from tests.builders.ports import free_port
 
 
 def ask(roster: Roster, name: str, world: str = "", has_failed: bool = False) -> None:
@@ -118,9 +118,7 @@ def test_calls_and_orders_survive_the_line(call: MemberHeartbeat) -> None:
 
 
 def test_the_server_drops_who_is_silent_or_talks_nonsense() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     place = LighthouseSpec("127.0.0.1", port, 0.0, 0.3, Engine.ROSTER)
 
     async def story() -> list[QuorumReply | Notice]:

@@ -52,7 +52,7 @@ def steps_told(reports: list[NodeReport]) -> list[int]:
 
 
 def test_a_script_that_ends_well_completes_the_job(site: Site) -> None:
-    controller = site.serve(job(STEPS="10"))
+    controller = site.serve(job(STEPS="50"))
     instance = site.launch()
     wait_until(lambda: instance.is_complete, "the end")
     assert [join.instance for join in controller.joins] == ["job-0"]
@@ -63,9 +63,9 @@ def test_a_script_that_ends_well_completes_the_job(site: Site) -> None:
         InstancePhase.DRAINED,
     ]
     assert controller.log == "attempt on 0\n"
-    assert controller.training[-1].step == 10
-    assert controller.training[-1].metrics == {"step": 10.0}, "JSON has no word for NaN"
-    assert steps_told(controller.reports) == [1] * 10
+    assert controller.training[-1].step == 50
+    assert controller.training[-1].metrics == {"step": 50.0}, "JSON has no word for NaN"
+    assert steps_told(controller.reports) == [1] * 50
     heard = len(controller.reports)
     wait_until(lambda: len(controller.reports) > heard + 2, "heartbeats until it is terminated")
     assert controller.reports[-1].is_complete
@@ -328,7 +328,8 @@ def test_training_goes_on_while_the_controller_is_away_and_all_is_told_once(site
     controller.is_away = False
     wait_until(lambda: instance.is_complete, "the end")
     assert steps_told(controller.reports) == [1] * 100
-    assert len(controller.reports) <= heard + 3, "what waited was told together"
+    later = [report.is_complete for report in controller.reports[heard:]]
+    assert later.index(True) < 3, "what waited was told together"
     assert controller.log == "attempt on 0\n"
 
 

@@ -28,6 +28,7 @@ from tests.builders.waiting import wait_until
 from tests.nursery import Order, nursery
 
 SCRIPTS = Path(__file__).parent / "scripts"
+_LAST_MESSAGE_SECONDS = 10.0
 # Modules that every replica imports; optimizers import torch._dynamo.
 _IMPORTED = (
     "torch",
@@ -116,11 +117,10 @@ def engine_here() -> Engine:
     return Engine.ROSTER if find_torchft() is None else Engine.QUORUM
 
 
-def free_port() -> int:
-    """Return a port of this machine that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def whole_lines(trace: Path) -> list[dict[str, Any]]:
+    """Return the lines of a trace, without a last one that is written just now."""
+    *lines, _ = trace.read_text().split("\n")
+    return [json.loads(line) for line in lines]
 
 
 def _rendezvous(ranks: int) -> tuple[TCPStore | None, list[dict[str, str]]]:
@@ -160,6 +160,7 @@ class ReplicaProcess:
         self._setup = setup
         self._directive = TrainingDirective()
         self._connections: list[socket.socket] = []
+        self._listeners: list[threading.Thread] = []
         address = directory / f"{self.name}.sock"
         self._server = listen(address)
         threading.Thread(target=self._serve, daemon=True).start()
@@ -192,8 +193,14 @@ class ReplicaProcess:
         self.wait()
 
     def wait(self, seconds: float | None = None) -> int:
-        """Wait until all ranks have ended; return 0 if each has exited with 0."""
-        return max(abs(rank.wait(seconds)) for rank in self.ranks)
+        """Wait until all ranks have ended and their messages are read.
+
+        Return 0 if each has exited with 0.
+        """
+        status = max(abs(rank.wait(seconds)) for rank in self.ranks)
+        for listener in list(self._listeners):
+            listener.join(_LAST_MESSAGE_SECONDS)
+        return status
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [message for message in list(self.messages) if message["kind"] == kind]
@@ -212,8 +219,7 @@ class ReplicaProcess:
         trace = Path(f"{self.trace}{rank or ''}")
         if not trace.exists():
             return []
-        lines = trace.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return whole_lines(trace)
 
     def close(self) -> None:
         """Close the socket and its connections, after the end of the process."""
@@ -232,7 +238,9 @@ class ReplicaProcess:
             self._connections.append(connection)
             self._say(connection, "setup", asdict(self._setup))
             self._say(connection, "directive", asdict(self._directive))
-            threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
+            listener = threading.Thread(target=self._listen, args=(connection,), daemon=True)
+            listener.start()
+            self._listeners.append(listener)
 
     def _listen(self, connection: socket.socket) -> None:
         # A replica that is killed before it reads an answer resets the connection.

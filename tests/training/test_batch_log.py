@@ -24,7 +24,7 @@ from autoscaler.training.state.batch_log import (
     batches_of,
 )
 from tests.training.alone import allow, decide, opened, script
-from tests.training.fleet import Fleet, ReplicaProcess, wait_until
+from tests.training.fleet import Fleet, ReplicaProcess, wait_until, whole_lines
 from tests.training.traces import is_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -132,8 +132,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def _committed(*replicas: ReplicaProcess) -> dict[int, dict[str, Any]]:
     paths = [path for each in replicas for path in each.trace.parent.glob(f"{each.trace.name}*")]
-    texts = [line for path in paths for line in path.read_text().splitlines()]
-    lines = [json.loads(line) for line in texts if line.endswith("}")]
+    lines = [line for path in paths for line in whole_lines(path)]
     by_step: dict[int, dict[str, Any]] = {}
     for line in (line for line in lines if line["committed"]):
         known = by_step.setdefault(line["step"], {**line, "indices": []})

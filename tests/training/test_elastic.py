@@ -57,8 +57,7 @@ def test_replicas_of_different_sizes_join_and_drain_without_stopping_the_others(
     assert wait_until(lambda: first.reports[-1]["devices"] == 4, description="four devices")
     wait_until(lambda: second.step > 0)
     second.direct(TrainingDirective(drain=True))
-    second.process.wait(30)
-    assert second.process.returncode == 0
+    assert second.wait(60) == 0
     assert second.of_kind("left")
     assert not second.of_kind("finished")
     wait_until(lambda: is_training(first, 2), description="two replicas")
@@ -196,7 +195,7 @@ def test_the_last_to_leave_saves_the_state_and_nothing_is_lost(
         only = fleet.start(EPOCHS="1000")
         wait_until(lambda: only.step > 20)
         only.direct(TrainingDirective(drain=True))
-        only.process.wait(20)
+        only.wait(60)
         last_step = only.steps()[-1]["step"]
         again = fleet.start(EPOCHS="1000", SEED="5")
         wait_until(lambda: again.steps())
@@ -252,12 +251,10 @@ def test_a_joiner_is_let_in_beside_a_member_that_hangs_and_is_heard(tmp_path: Pa
     try:
         first = fleet.start(EPOCHS="100000")
         wait_until(lambda: first.step > 5, description="the first replica")
-        hanging = fleet.start(EPOCHS="100000", HANG="20 60")
+        hanging = fleet.start(EPOCHS="100000", HANG="20 600")
         wait_until(lambda: len(hanging.steps()) == 20, description="the hang")
         joiner = fleet.start(EPOCHS="100000", SEED="1")
-        wait_until(
-            lambda: len(joiner.steps()) > 20, seconds=40.0, description="steps of the joiner"
-        )
+        wait_until(lambda: len(joiner.steps()) > 20, description="steps of the joiner")
         assert len(hanging.steps()) == 20, "it hangs no more"
     finally:
         fleet.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from autoscaler.training.state.buffers import SharedBuffers
-from tests.training.fleet import Fleet, ReplicaProcess, wait_until
+from tests.training.fleet import Fleet, ReplicaProcess, wait_until, whole_lines
 from tests.training.traces import is_training
 
 SCRIPT = "branches.py"
@@ -30,8 +29,7 @@ def hashes(replicas: list[ReplicaProcess]) -> dict[int, set[str]]:
     by_step: dict[int, set[str]] = defaultdict(set)
     for replica in replicas:
         for path in replica.trace.parent.glob(f"{replica.trace.name}*"):
-            lines = [json.loads(line) for line in path.read_text().splitlines() if line[-1] == "}"]
-            for line in lines:
+            for line in whole_lines(path):
                 if line["committed"]:
                     by_step[line["step"]].add(line["parameters"])
     return by_step
@@ -74,9 +72,10 @@ def test_batch_norm_statistics_are_the_deciders_on_all_replicas(fleet: Fleet) ->
     third = fleet.start(SCRIPT, EPOCHS="100000")
     wait_until(lambda: third.step > 0)
     joined_at = third.steps()[0]["step"]
-    saved = _saved_steps(fleet)
-    wait_until(lambda: _saved_steps(fleet) - saved, description="a checkpoint of all three")
-    newest = max(_saved_steps(fleet) - saved)
+    newest = wait_until(
+        lambda: max((step for step in _saved_steps(fleet) if step > joined_at), default=0),
+        description="a checkpoint of all three",
+    )
     wait_until(lambda: min(replica.step for replica in fleet.replicas) > newest + 20)
     for replica in fleet.replicas:
         replica.kill()

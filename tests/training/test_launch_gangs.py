@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from autoscaler.domain.gang import PEER_ENDED_STATUS
+from tests.builders.ports import free_port
 from tests.builders.waiting import wait_until
-from tests.training.fleet import free_port
 
 SCRIPT = """
 import os, sys, time
@@ -57,7 +57,7 @@ class Gang:
         return [launcher.wait(150) for launcher in self.launchers]
 
     def wait_until_begun(self) -> None:
-        wait_until(lambda: all("sum" in log.read_text() for log in self.logs), "ranks")
+        wait_until(lambda: all("sum" in log.read_text() for log in self.logs), "ranks", 100.0)
 
 
 def test_the_ranks_of_two_instances_are_one_world(tmp_path: Path) -> None:

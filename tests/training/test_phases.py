@@ -320,6 +320,7 @@ def test_a_kill_between_phases_costs_one_batch_and_moves_nothing_twice(fleet: Fl
     first = fleet.start("adversaries.py", **settings)
     wait_until(lambda: first.step > 3, description="the first replica")
     survivor = fleet.start("adversaries.py", **settings)
+    wait_until(lambda: survivor.step > 0, description="the second replica")
     killed = fleet.start("adversaries.py", **settings, KILLED_IN="20", ranks=2, BARE="1")
     assert killed.wait(120) != 0
     survivors = (first, survivor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,7 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 def _uses_rails(replica: ReplicaProcess) -> bool:
-    lines = [line for line in replica.trace.read_text().splitlines() if line.endswith("}")]
-    return bool(json.loads(lines[-1])["by_rails"])
+    return bool(replica.steps()[-1]["by_rails"])
 
 
 def test_rails_form_anew_as_instances_come_and_go(fleet: Fleet) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from autoscaler.clock import SystemClock
 from autoscaler.training.rendezvous import End, GangNode, GangRendezvous, PeerEnded
+from tests.builders.ports import free_port
 from tests.builders.waiting import wait_until
-from tests.training.fleet import free_port
 
 
 class Gang:

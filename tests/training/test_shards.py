@@ -334,7 +334,7 @@ def test_a_job_on_shards_loses_a_replica_and_grows(tmp_path: Path) -> None:
         third = fleet.start(**environment)
         wait_until(lambda: third.step > 0, description="the successor")
         at = third.step
-        wait_until(lambda: min(first.step, third.step) > at + 40)
+        wait_until(lambda: min(first.step, third.step) > at + 64)
         assert len(workers) == 2
         assert psutil.Process(first.process.pid).children(recursive=True) == workers
         for replica in (first, third):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch.utils.data import TensorDataset
 from autoscaler.domain.job import BatchSpec
 from autoscaler.training import session
 from tests.training.alone import allow
-from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until
+from tests.training.fleet import Fleet, ReplicaProcess, Roster, wait_until, whole_lines
 from tests.training.traces import is_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -34,8 +33,7 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
 def _notes(replica: ReplicaProcess) -> list[list[dict[str, Any]]]:
     """Return the notes of each rank."""
     paths = replica.trace.parent.glob(f"{replica.trace.name}*")
-    texts = [path.read_text().splitlines() for path in sorted(paths)]
-    return [[json.loads(line) for line in lines if line.endswith("}")] for lines in texts]
+    return [whole_lines(path) for path in sorted(paths)]
 
 
 def _joined(fleet: Fleet, ranks: int = 1, **settings: str) -> tuple[ReplicaProcess, ...]:

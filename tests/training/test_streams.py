@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from autoscaler.training.data.orders import Shuffled
 from autoscaler.training.data.sampler import ElasticSampler, dealt
 from autoscaler.training.steps.streams import Stream, Use, begin_stream
 from tests.training.alone import opened, script
-from tests.training.fleet import Fleet, roster_of, wait_until
+from tests.training.fleet import Fleet, roster_of, wait_until, whole_lines
 from tests.training.scripts import dropout
 from tests.training.traces import is_training
 
@@ -51,8 +50,7 @@ def _traced(fleet: Fleet) -> list[list[dict[str, Any]]]:
     paths = [
         path for each in fleet.replicas for path in each.trace.parent.glob(each.trace.name + "*")
     ]
-    texts = [path.read_text().splitlines() for path in paths]
-    return [[json.loads(line) for line in lines if line.endswith("}")] for lines in texts]
+    return [whole_lines(path) for path in paths]
 
 
 def _require_undisturbed(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:

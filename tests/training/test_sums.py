@@ -197,12 +197,12 @@ def test_a_member_that_evaluates_is_awaited_for_hours_while_it_is_heard() -> Non
     time.sleep(1.5)
     assert others.is_alive() and not members.sums[0].has_failed
     members.sums[1].gather()
-    others.join(5)
+    others.join(30)
     assert not others.is_alive() and not members.sums[0].has_failed
     evicted = threading.Thread(target=members.sums[0].gather)
     evicted.start()
     members.lost.add(1)
-    evicted.join(5)
+    evicted.join(30)
     assert not evicted.is_alive() and members.sums[0].has_failed
     members.close()
 

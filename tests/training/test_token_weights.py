@@ -98,7 +98,8 @@ def test_one_rank_trains_as_a_plain_loop(monkeypatch, micro_steps: int, clip) ->
 @pytest.mark.parametrize(("instances", "ranks"), [(1, 2), (2, 1), (2, 2)])
 def test_ranks_train_as_a_plain_loop(fleet: Fleet, instances: int, ranks: int) -> None:
     """Before the second instance has joined, the first trains alone, to the same end."""
-    replicas = [fleet.start("sequences.py", ranks, EPOCHS="8", CLIP="1") for _ in range(instances)]
+    settings = {"EPOCHS": "8", "CLIP": "1", "MEMBERS": str(instances)}
+    replicas = [fleet.start("sequences.py", ranks, **settings) for _ in range(instances)]
     assert [replica.wait(120) for replica in replicas] == [0] * instances
     plain = _plain(8, clip=1.0)
     for replica in replicas:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import boto3
 
+from autoscaler import objects
 from autoscaler.clock import SystemClock
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.objects import Objects, always
@@ -38,8 +40,10 @@ class Bucket:
         )
 
     def objects(self, folder: str = "jobs/job", patience_seconds: float = 0.3) -> Objects:
+        """Return objects that retry for a short time, and await each answer of a busy fake."""
         grant = self.grant(folder)
-        return Objects(grant.place, always(grant), patience_seconds)
+        with mock.patch.object(objects, "_REQUEST_PATIENCES", 1000.0):
+            return Objects(grant.place, always(grant), patience_seconds)
 
     def contents(self) -> list[str]:
         """Return the keys of all objects."""

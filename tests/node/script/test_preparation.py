@@ -235,7 +235,7 @@ def test_a_drain_during_setup_ends_it(site: Site, files: Path) -> None:
     instance = site.launch()
     wait_until(lambda: instance.processes("sleep"), "set-up")
     controller.want(wanted=Wanted.DRAIN)
-    instance.wait_for(InstancePhase.DRAINED, seconds=5)
+    instance.wait_for(InstancePhase.DRAINED, seconds=30)
     assert not instance.processes("sleep")
     assert not controller.failures
 

@@ -107,7 +107,7 @@ def trials(tmp_path: Path) -> Iterator[Trials]:
 def test_trials_are_forked_from_one_process_and_are_as_if_started_anew(trials: Trials) -> None:
     assert trials.run("first") == 0
     shim = trials.shim
-    assert trials.ends.acquire(timeout=5)
+    assert trials.ends.acquire(timeout=60)
 
     def has_it_before() -> bool:
         trials.log.unlink()

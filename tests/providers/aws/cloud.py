@@ -36,7 +36,7 @@ QUICK = CallTimeouts(
     redelivery_seconds=0,
     retry_seconds=2.0,
     connect_seconds=5.0,
-    answer_seconds=5.0,
+    answer_seconds=60.0,
     read_attempts=1,
     read_mode="standard",
 )

@@ -42,7 +42,7 @@ QUICK: Final = CallTimeouts(
     launch_seconds=4.0,
     look_seconds=1.0,
     retry_seconds=2.0,
-    answer_seconds=5.0,
+    answer_seconds=60.0,
     read_seconds=0.0,
 )
 _NUMBERS: Final = itertools.count()

@@ -180,7 +180,7 @@ def test_what_google_does_not_sell_is_left_out_and_would_be_refused(
                 "name": f"castor-{word}",
                 "machineType": f"zones/us-central1-a/machineTypes/{machine_type}",
             },
-            timeout=5,
+            timeout=60,
         )
         assert reply.ok is (word in sold), reply.text
 
@@ -233,7 +233,7 @@ def test_a_boot_disk_that_a_machine_does_not_take_is_left_out(
             "name": "castor-test",
             "machineType": f"zones/us-central1-a/machineTypes/{machine_type}",
         },
-        timeout=5,
+        timeout=60,
     )
     assert reply.ok is fits, reply.text
     if not fits:

@@ -24,13 +24,14 @@ from providers.local.settings import LocalSettings, default_catalogue
 from tests.builders.waiting import wait_until
 from tests.conformance.provider import OURS, order, state
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 SLEEPER = ("/bin/sh", "-c", "exec sleep 600", "agent")
 
+# A notice lasts long enough to be seen by a test on a busy machine.
 QUICK = LocalSettings(
     catalogue=default_catalogue(boot_seconds=0.0),
-    notice_period_seconds=0.4,
+    notice_period_seconds=3.0,
     grace_seconds=0.3,
     agent=SLEEPER,
 )

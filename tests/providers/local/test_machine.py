@@ -137,7 +137,7 @@ def test_an_instance_is_stopping_as_long_as_something_of_it_runs(
     make_cloud: CloudMaker, order_end: Callable[[LocalProvider, Any], None]
 ) -> None:
     deaf = ("/bin/sh", "-c", "trap '' TERM; touch deaf; while :; do sleep 0.05; done")
-    cloud = make_cloud(agent=deaf, notice_period_seconds=0.0, grace_seconds=5.0)
+    cloud = make_cloud(agent=deaf, notice_period_seconds=0.0, grace_seconds=60.0)
     provider = cloud.connect()
     instance = provider.launch(order(provider, "1")).id
     wait_until((cloud.disk(instance) / "deaf").exists)

@@ -15,9 +15,9 @@ from autoscaler.training.data.shards import ShardedDataset
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "512"))
 EPOCHS = int(os.environ.get("EPOCHS", "20"))
-# The example of this index is not a number; from this step on, every loss is not a number.
+# The example of this index is not a number; once this file exists, no loss is a number.
 POISON = os.environ.get("POISON")
-POISONED_FROM = int(os.environ.get("POISONED_FROM", "1000000000"))
+POISON_FILE = os.environ.get("POISON_FILE", "")
 # After so many batches of its own, the rank of this number in its instance adds NaN to a loss.
 BAD_LOSS = tuple(int(word) for word in os.environ.get("BAD_LOSS", "-1 0").split())
 # After so many batches of its own the script stands still for so many seconds.
@@ -103,7 +103,7 @@ def main() -> None:
             loss = ((job.model(inputs).squeeze(-1) - targets) ** 2).mean()
             if (taken, int(os.environ.get("LOCAL_RANK", "0"))) == BAD_LOSS:
                 loss = loss + torch.nan
-            job.step(loss * torch.nan if before >= POISONED_FROM else loss)
+            job.step(loss * torch.nan if os.path.exists(POISON_FILE) else loss)
             line = {
                 "step": before,
                 "skipped": state.counters.skipped_steps,

@@ -17,6 +17,10 @@ from autoscaler.training import session
 PADDING, TOKENS, LONGEST = -1, 12, 9
 EXAMPLES = 96
 BATCH = 16
+STEP_SECONDS = 0.02
+# Steps of fewer members than these are slow, so that the others join before the end.
+MEMBERS = int(os.environ.get("MEMBERS", "1"))
+STEP_SECONDS_ALONE = 1.0
 
 
 class Sequences(Dataset[torch.Tensor]):
@@ -69,15 +73,17 @@ def loss_of(model: nn.Module, tokens: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 def main() -> None:
     model, optimizer = made()
+    members = 1
     settings = {"max_grad_norm": 1.0} if os.environ.get("CLIP") else {}
     with (
         Path(os.environ["TRACE"] + os.environ.get("LOCAL_RANK", "")).open("a") as trace,
         session(model, optimizer, Sequences(), batch_size=BATCH, shuffle=False, **settings) as job,
     ):
         for tokens in job.batches(epochs=int(os.environ["EPOCHS"])):
-            time.sleep(0.02)
+            time.sleep(STEP_SECONDS if members >= MEMBERS else STEP_SECONDS_ALONE)
             loss, count = loss_of(job.model, tokens)
             step = job.step(loss, weight=None if os.environ.get("UNWEIGHTED") else count)
+            members = step.members
             line = {
                 "step": step.number,
                 "committed": step.committed,
