@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -30,6 +31,7 @@ class HttpServer(uvicorn.Server):
     """An HTTP server that ends long polls before it waits for open requests.
 
     It speaks HTTPS with `tls`. It waits at most `end_seconds` for open requests; None: no limit.
+    `on_end` is called first, with the name of the signal that ends the server; None without one.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class HttpServer(uvicorn.Server):
         end_polls: Callable[[], None],
         tls: TlsFiles | None,
         end_seconds: int | None,
+        on_end: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -52,9 +55,17 @@ class HttpServer(uvicorn.Server):
         )
         super().__init__(config)
         self._end_polls = end_polls
+        self._on_end = on_end
+        self._signal: str | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note the signal that ends the server; a second Ctrl-C waits for no open request."""
+        self._signal = signal.Signals(sig).name
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer all open requests and close the connections."""
+        self._on_end(self._signal)
         self._end_polls()
         await super().shutdown(sockets)
 

@@ -418,15 +418,20 @@ def node(
     user_data: Annotated[Path, typer.Option(help="File of the user data of the instance.")],
 ) -> None:
     """Run the agent of an instance. Each instance starts its own agent."""
-    import os
+    import logging
 
-    from autoscaler.cli.logging_setup import log_to_stderr
+    from autoscaler.cli.logging_setup import log_sigterm, log_to_stderr
     from autoscaler.clock import SystemClock
     from autoscaler.node.run import run_agent
     from autoscaler.node.user_data import load_user_data
     from providers.metadata import read_metadata
 
     log_to_stderr("%(asctime)s %(name)s: %(message)s")
+    log_sigterm(
+        logging.getLogger("autoscaler.node"),
+        "this agent ends, and reports no more. The script goes on until the instance ends; if the "
+        "instance starts an agent again, that one takes the script over",
+    )
     run_agent(load_user_data(user_data), read_metadata(os.environ), SystemClock())
 
 

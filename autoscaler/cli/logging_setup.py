@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Final
 
 from autoscaler.cli.options import LogFormat
@@ -63,6 +65,17 @@ class JsonFormatter(logging.Formatter):
 def leave_providers_unlogged() -> None:
     """Print no log of providers, for a command that prints what they report itself."""
     logging.getLogger("providers").addHandler(logging.NullHandler())
+
+
+def log_sigterm(logger: logging.Logger, words: str) -> None:
+    """Log `words` when SIGTERM ends this process, which it does as without this function."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        logger.info("SIGTERM: %s", words)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def log_to_stderr(line: str, form: LogFormat = LogFormat.TEXT) -> None:

@@ -6,11 +6,14 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 from autoscaler.clock import SystemClock
 from autoscaler.clouds import cloud_of
 from autoscaler.controller.act.shutdown import terminate_all, wait_for_exit
+from autoscaler.domain.errors import StoreError
+from autoscaler.domain.instance import HeldInstance
 from autoscaler.http_server import (
     HttpServer,
     bound_socket,
@@ -40,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 def serve(settings: ServeSettings) -> None:
     """Run a controller until it is signalled to stop. Instances and jobs continue without it.
+
+    SIGTERM and SIGINT end it in order. The log says what continues, and how to start again.
 
     Raises:
         Conflict: another controller uses this state directory or store, or the port is in use, or
@@ -131,6 +136,10 @@ def _run(
         deployment.wake.set()
         loop.join()
         deployment.close()
+        _log.info(
+            "ended; castor serve with the same options and state in %s goes on from here",
+            settings.state,
+        )
 
 
 def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> HttpServer:
@@ -144,6 +153,38 @@ def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> Http
         deployment.end_polls,
         settings.tls,
         end_seconds=None if settings.parent is None else END_SECONDS,
+        on_end=lambda signal: _log_end(signal, settings, deployment, lead),
+    )
+
+
+def _log_end(
+    signal: str | None, settings: ServeSettings, deployment: Deployment, lead: Lead
+) -> None:
+    """Log what stops with this controller, and what goes on without it."""
+    reason = signal or "ending"
+    if not lead.leads:
+        _log.info("%s: this controller does not lead and stops answering", reason)
+        return
+    try:
+        jobs = len(deployment.store.jobs.alive())
+        held = deployment.store.instances.alive()
+    except StoreError as error:
+        _log.warning("%s: ending; what goes on can't be read: %s", reason, error)
+        return
+    _log.info("%s: planning and the API stop; %s", reason, _left_running(settings, jobs, held))
+
+
+def _left_running(settings: ServeSettings, jobs: int, held: Sequence[HeldInstance]) -> str:
+    """Return words for the jobs and instances that a controller leaves behind."""
+    if not jobs and not held:
+        return "no job and no instance is left"
+    usd_per_hour = sum((instance.usd_per_hour for instance in held), Decimal(0))
+    return (
+        f"{jobs} {'job' if jobs == 1 else 'jobs'} and {len(held)} "
+        f"{'instance' if len(held) == 1 else 'instances'} (${usd_per_hour:.4f}/h) go on. Without "
+        "a controller no job is resized or stopped at its budget, and an instance ends itself "
+        f"after {settings.lease_seconds / 60:g} min (--lease). castor drain --all ends all jobs "
+        "once a controller runs again"
     )
 
 

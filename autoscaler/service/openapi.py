@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from autoscaler.service.access.request_gate import OPEN_PATHS
+from autoscaler.service.access.request_gate import LONGEST_PATH_NAME, OPEN_PATHS
 from autoscaler.service.routes.bodies import Body, Created, JsonResponse, NoContent
 from autoscaler.service.routes.permits import routes_of
 from autoscaler.wire.messages import PROBLEM_TYPE, Fault
@@ -31,6 +31,8 @@ _NODE_PREFIX: Final = "/v1/node/"
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _REFERENCE: Final = "#/components/schemas/{model}"
+# Of each name in a path, which `request_gate` checks.
+_PATH_NAME: Final = {"type": "string", "minLength": 1, "maxLength": LONGEST_PATH_NAME}
 _DESCRIPTION: Final = (
     "API of `castor serve`. Money is a decimal string in US dollars, times are seconds since the "
     "Unix epoch, and names of fields end with their units. NaN and infinities are the strings "
@@ -224,12 +226,17 @@ def _answers(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
 
 def _parameters(operation: Operation, known: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the parameters of an operation, also those of its path that only its permit reads."""
-    known = [{**parameter, "schema": _without_null(parameter["schema"])} for parameter in known]
-    described = {parameter["name"] for parameter in known if parameter["in"] == "path"}
-    return known + [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    described: list[dict[str, Any]] = []
+    for parameter in known:
+        schema = _without_null(parameter["schema"])
+        if parameter["in"] == "path" and schema == {"type": "string"}:
+            schema = _PATH_NAME
+        described.append({**parameter, "schema": schema})
+    names = {parameter["name"] for parameter in described if parameter["in"] == "path"}
+    return described + [
+        {"name": name, "in": "path", "required": True, "schema": _PATH_NAME}
         for name in re.findall(r"{(\w+)}", operation.path)
-        if name not in described
+        if name not in names
     ]
 
 

@@ -29,37 +29,81 @@ from autoscaler.spec.form_file import validated
 from autoscaler.spec.job_form import JobForm, split_command
 from autoscaler.spec.located_yaml import read_yaml
 from autoscaler.spec.objective_text import NO_BUDGET
-from autoscaler.spec.quantities import format_priority
+from autoscaler.spec.quantities import format_priority, parse_duration
 from autoscaler.spec.restart_form import JobKind
 
 _WIDTH: Final = 100
+_LONG_SECONDS: Final = 600.0
 _USUAL: Final = JobSpec("usual", ("command",))
 
 Mapped = dict[str, Any]
 
 
-def job_file_text(spec: JobSpec, now_seconds: float) -> str:
+def job_file_text(
+    spec: JobSpec, now_seconds: float, submitted_seconds: float | None = None
+) -> str:
     """Return the text of the job file of a job, with the keys that differ from the defaults.
 
     A file that is read back is the same job, except for its packed files, the batches that its
-    devices were found to hold, and a deadline that has passed, which becomes a comment.
+    devices were found to hold, and its deadline. Of that a job has only the time at which it ends.
+    A comment names the deadline if the file can't have it:
+
+    - A deadline with a fraction of a second counted from the submission. It is written as that
+      duration, which counts anew from the submission of the file.
+    - A date that has passed is left out.
+
+    Args:
+        spec: the job.
+        now_seconds: present time, seconds since the Unix epoch.
+        submitted_seconds: time of the job's submission; None: each deadline is a date.
 
     Raises:
         SpecError: the job has values that a job file can't have; the field is the first of them.
     """
-    plain = _plain(spec)
-    deadline_seconds = plain.objective.deadline_seconds
-    comments = ""
-    if deadline_seconds is not None and deadline_seconds <= now_seconds:
-        comments = f"# Its deadline has passed: {_moment(deadline_seconds)}.\n"
-        objective = replace(
-            plain.objective, deadline_seconds=None, after_deadline=AfterDeadline.BALANCED
-        )
-        plain = replace(plain, objective=_with_known_confidence(objective))
+    plain, words, comment = _with_deadline(_plain(spec), now_seconds, submitted_seconds)
     mapping = _mapping(plain)
+    if words is not None:
+        mapping["objective"]["deadline"] = words
     text = _yaml(mapping)
     _require_same(text, plain, now_seconds)
-    return f"{comments}{text}"
+    return f"{comment}{text}"
+
+
+def _with_deadline(
+    plain: JobSpec, now_seconds: float, submitted_seconds: float | None
+) -> tuple[JobSpec, str | None, str]:
+    """Return a job as its file is read back, the words of its deadline, and a comment on it.
+
+    The words are None if the job's own deadline is written as a date, or none is.
+    """
+    objective = plain.objective
+    deadline_seconds = objective.deadline_seconds
+    if deadline_seconds is None:
+        return plain, None, ""
+    moment = _moment(deadline_seconds)
+    is_duration = submitted_seconds is not None and not deadline_seconds.is_integer()
+    if is_duration and deadline_seconds > (submitted_seconds or 0.0):
+        given = _duration(_rounded(deadline_seconds - (submitted_seconds or 0.0)))
+        objective = replace(objective, deadline_seconds=now_seconds + parse_duration(given))
+        comment = (
+            f"# Its deadline was {moment[:19]}Z, {given} after its submission. Below, {given} "
+            "count\n# from the next submission; a date with a time zone can take their place.\n"
+        )
+        return replace(plain, objective=objective), given, comment
+    if deadline_seconds > now_seconds:
+        return plain, None, ""
+    objective = replace(objective, deadline_seconds=None, after_deadline=AfterDeadline.BALANCED)
+    comment = (
+        f"# Its deadline has passed and is left out: {moment}. For a new one, write\n"
+        "# objective: {deadline: 4h}, or a date with a time zone in place of 4h.\n"
+    )
+    return replace(plain, objective=_with_known_confidence(objective)), None, comment
+
+
+def _rounded(seconds: float) -> float:
+    """Return a duration without the time that a submission took: whole minutes or seconds."""
+    unit_seconds = 60.0 if seconds >= _LONG_SECONDS else 1.0
+    return max(round(seconds / unit_seconds), 1) * unit_seconds
 
 
 def _yaml(mapping: Mapped) -> str:

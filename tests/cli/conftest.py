@@ -91,6 +91,9 @@ class Terminal:
         self.controller.terminate()
         assert self.controller.wait(30) == -signal.SIGTERM
         assert not (self.state / "castor.db-wal").exists(), "the store was not closed"
+        log = self._log.read_text()
+        assert "SIGTERM: planning and the API stop; " in log
+        assert f"ended; castor serve with the same options and state in {self.state} goes" in log
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -111,6 +111,10 @@ def test_a_running_job_is_changed_loses_an_instance_outlives_its_controller_and_
     changed = terminal.castor("set", "long", "objective=deadline=2h", "max=2")
     assert changed.returncode == 0, changed.stderr
     assert "deadline in 2h" in changed.stdout and "1 to 2 instances" in changed.stdout
+    printed = terminal.castor("spec", "long").stdout
+    assert "# Its deadline was 20" in printed and "\n  deadline: 2h\n" in printed
+    path.write_text(printed)
+    assert terminal.castor("plan", path).returncode == 0, "the printed file can be used again"
     refused = terminal.castor("set", "long", "objective=quickest")
     assert refused.returncode == 1 and "quickest" in refused.stderr
     refused = terminal.castor("set", "long", "min=3")

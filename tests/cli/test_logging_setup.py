@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,3 +85,15 @@ def test_fields_follow_an_activity_into_threads() -> None:
         workers.of(CallKind.LAUNCH, "cloud").submit(lambda: seen.append(present_fields()))
     workers.close()
     assert seen == [{"tick": 7}]
+
+
+def test_sigterm_ends_a_process_with_a_line() -> None:
+    script = (
+        "import logging, signal\n"
+        "from autoscaler.cli.logging_setup import log_sigterm, log_to_stderr\n"
+        "log_to_stderr('%(message)s')\n"
+        "log_sigterm(logging.getLogger(), 'the agent ends')\n"
+        "signal.raise_signal(signal.SIGTERM)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "SIGTERM: the agent ends\n")

@@ -65,7 +65,7 @@ PARAMETERS: Final = {
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_each_parameter_of_a_query_or_a_header_has_bounds(name: str) -> None:
+def test_each_parameter_has_bounds(name: str) -> None:
     parameter = PARAMETERS[name]
     schema = parameter["schema"]
     if "$ref" in schema:
@@ -77,7 +77,7 @@ def test_each_parameter_of_a_query_or_a_header_has_bounds(name: str) -> None:
         "array": "maxItems" in schema,
         "boolean": True,
     }
-    assert is_bounded[schema["type"]] or parameter["in"] == "path", f"{name} has no bounds"
+    assert is_bounded[schema["type"]], f"{name} has no bounds"
 
 
 def test_each_name_in_a_path_is_a_parameter() -> None:
@@ -128,6 +128,29 @@ def test_each_value_outside_of_the_bounds_is_refused_by_its_parameter(api: Api) 
             )
             assert reply.status_code == 422, (name, value, reply.text)
             assert reply.json()["field"] in (f"query.{query}", query), (name, value)
+            tried += 1
+    assert tried > 100
+
+
+def test_a_name_in_a_path_beyond_its_bounds_names_nothing(api: Api) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    tried = 0
+    for name, parameter in PARAMETERS.items():
+        method, path, longest = name.split(" ")
+        if parameter["in"] != "path" or path.startswith("/v1/node/"):
+            continue
+        assert parameter["schema"]["minLength"] == 1, name
+        most = parameter["schema"]["maxLength"]
+        for length, is_refused in ((most, False), (most + 1, True)):
+            text = ("é" * length) if is_refused else "a" * length
+            address = re.sub(r"{\w+}", "job", path.replace(f"{{{longest}}}", text))
+            reply = httpx.request(method, f"{api.url}{address}", headers=headers)
+            assert reply.status_code < 500, (name, length, reply.text)
+            if is_refused and method != "head":
+                assert reply.status_code == 404, (name, reply.text)
+                assert f"at most {most} characters" in reply.json()["message"]
+            elif method != "head":
+                assert f"at most {most} characters" not in reply.text, name
             tried += 1
     assert tried > 100
 

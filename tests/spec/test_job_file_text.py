@@ -106,8 +106,37 @@ def test_a_deadline_that_has_passed_is_a_comment() -> None:
         deadline_seconds=NOW_SECONDS, confidence=0.8, after_deadline=AfterDeadline.FASTEST
     )
     text = job_file_text(replace(PLAIN, objective=objective), NOW_SECONDS + 1)
-    assert text.startswith("# Its deadline has passed: ")
+    assert text.startswith("# Its deadline has passed and is left out: ")
+    assert "deadline: 4h" in text
     assert load_job(text, NOW_SECONDS + 1).spec == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("given_seconds", "upload_seconds", "words"),
+    [(7200.0, 0.3, "2h"), (7200.0, 25.0, "2h"), (90.0, 0.2, "1m30s"), (0.7, 0.5, "1s")],
+)
+def test_a_duration_is_written_again_and_counts_from_the_next_submission(
+    given_seconds: float, upload_seconds: float, words: str
+) -> None:
+    read_seconds = NOW_SECONDS + 0.123456
+    objective = Objective(deadline_seconds=read_seconds + given_seconds, budget_usd=Decimal(5))
+    spec, a_day_later = replace(PLAIN, objective=objective), read_seconds + 86_400.5
+    text = job_file_text(spec, a_day_later, read_seconds + upload_seconds)
+    assert f"\n  deadline: {words}\n" in text
+    comment = text.splitlines()[0]
+    assert f"{words} after its submission" in comment and comment.startswith(
+        "# Its deadline was 1970-01-12T"
+    )
+    again = load_job(text, a_day_later + 1).spec.objective
+    assert again.deadline_seconds is not None and again.budget_usd == Decimal(5)
+    assert again.deadline_seconds - a_day_later == pytest.approx(given_seconds + 1, abs=1)
+
+
+def test_a_date_is_written_as_a_date() -> None:
+    spec = replace(PLAIN, objective=Objective(deadline_seconds=NOW_SECONDS + 3600))
+    text = job_file_text(spec, NOW_SECONDS + 1.5, NOW_SECONDS + 0.25)
+    assert not text.startswith("#") and "deadline: '1970-01-12T" in text
+    assert load_job(text, NOW_SECONDS + 1.5).spec == spec
 
 
 @pytest.mark.parametrize(

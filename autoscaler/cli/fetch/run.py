@@ -77,12 +77,16 @@ class FileListing:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Files downloaded to `directory`, and paths of files that were already there."""
+    """Files downloaded to `directory`, and paths of files that were already there.
+
+    `checkpoint` is the folder of the checkpoint in `directory`; None if it was not asked for.
+    """
 
     job: str
     directory: str
     fetched: tuple[RemoteFile, ...]
     unchanged: tuple[str, ...]
+    checkpoint: str | None = None
 
 
 def list_results(client: Client, job: str, choice: FileSelection) -> FileListing:
@@ -101,13 +105,10 @@ def list_results(client: Client, job: str, choice: FileSelection) -> FileListing
         if is_output_path(file.path)
     ]
     if choice.checkpoint:
-        files += _checkpoint_files(client, view.job)
+        files += _checkpoint_files(client, view.job, len(files))
     left_out = {path for manifest in manifests for path in manifest.left_out}
     if not files:
-        raise NotFound(
-            f"{view.job} has no outputs: they are uploaded at each checkpoint and when the script "
-            "has ended; --checkpoint fetches the newest checkpoint"
-        )
+        raise NotFound(f"{view.job} has no outputs: {_why_none(client, view.job)}")
     return FileListing(view.job, tuple(files), tuple(sorted(left_out)))
 
 
@@ -129,7 +130,9 @@ def fetch_results(
     with _progress(sum(file.bytes for file in missing)) as on_bytes:
         for file in missing:
             fetched.append(_fetch_newest(client, listing.job, root, file, choice, on_bytes))
-    return Fetched(listing.job, str(root), tuple(fetched), unchanged)
+    saved = next((file for file in listing.files if file.instance is None), None)
+    checkpoint = None if saved is None else saved.path.partition("/")[0]
+    return Fetched(listing.job, str(root), tuple(fetched), unchanged, checkpoint)
 
 
 def listing_table(listing: FileListing) -> Table:
@@ -159,8 +162,40 @@ def _output(job: str, instance: str, file: OutputFile) -> RemoteFile:
     return RemoteFile(file.path, file.bytes, file.sha256, source, instance, file.modified_seconds)
 
 
-def _checkpoint_files(client: Client, job: str) -> list[RemoteFile]:
-    checkpoint = client.checkpoint(job)
+def _why_none(client: Client, job: str) -> str:
+    """Return why a job has no outputs, and what can be done instead."""
+    view = client.job(job)
+    if view.study is not None:
+        return (
+            f"it is a trial of {view.study}, and trials keep none; hpo.upload_artifact keeps "
+            "files with the study"
+        )
+    if not view.phase.is_final:
+        return (
+            "they are uploaded at each checkpoint and when the script has ended; castor status "
+            f"{job} shows its progress"
+        )
+    kept = "its script ended without a file that is kept (docs/outputs.md)"
+    try:
+        newest = client.checkpoint(job).name
+    except NotFound:
+        return f"{kept}, and no checkpoint was saved; castor logs {job} prints its log"
+    return f"{kept}; castor fetch {job} --checkpoint fetches its newest checkpoint, {newest}"
+
+
+def _checkpoint_files(client: Client, job: str, outputs: int) -> list[RemoteFile]:
+    """Return the files of the newest checkpoint.
+
+    Raises:
+        NotFound: there is none; the message counts the `outputs` that can be fetched.
+        SpecError: a path of the list leaves the checkpoint.
+    """
+    try:
+        checkpoint = client.checkpoint(job)
+    except NotFound as error:
+        noun = "output file" if outputs == 1 else "output files"
+        rest = f"fetches its {outputs} {noun}" if outputs else "says what there is"
+        raise NotFound(f"{error}; castor fetch {job} without --checkpoint {rest}") from None
     files = [
         RemoteFile(
             f"{checkpoint.name}/{file.name}",

@@ -59,3 +59,6 @@ def print_fetched(
         f"{fetched.job}: {counted(len(fetched.fetched), 'file')}, {size_bytes:,} bytes, in "
         f"{fetched.directory}{unchanged}"
     )
+    if fetched.checkpoint is not None:
+        folder = Path(fetched.directory) / fetched.checkpoint
+        print(f"checkpoint: {folder}; docs/outputs.md shows how to load it in plain PyTorch")

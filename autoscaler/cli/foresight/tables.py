@@ -159,17 +159,22 @@ def print_change(view: ChangePlan, now_seconds: float, as_json: bool) -> None:
     if as_json:
         print_json(ChangePlan, view)
         return
-    table = _beside("as it is", view.present, terms_text(view.job, now_seconds), view.changed)
+    words = f"with the change: {terms_text(view.job, now_seconds)}"
+    table = _beside("without the change", view.present, words, view.changed)
     decision = view.decision
     if decision is None or view.usd_per_hour is None:
-        words = f"next plan: unknown: {view.missing}"
+        words = f"What the next plan would do with the change is unknown: {view.missing}."
     else:
-        size = "nothing" if decision.target is None else str(decision.target)
-        words = f"next plan: {size}, {money(view.usd_per_hour)}/h: {decision.reason}"
+        size = "no instance" if decision.target is None else str(decision.target)
+        words = (
+            f"With the change, the next plan would give {view.job.id} {size} for "
+            f"{money(view.usd_per_hour)}/h: {decision.reason}"
+        )
     lines = [words]
     if view.job.hands_off is not None:
-        lines.append(f"not done for now: {view.job.hands_off}")
-    heading = Text(f"{view.job.id}: predicted, nothing is changed", style="bold")
+        lines.append(f"That plan would not be carried out for now: {view.job.hands_off}.")
+    lines.append("Nothing was changed. To change the job, leave out --dry-run.")
+    heading = Text(f"{view.job.id}: dry run, predicted", style="bold")
     print_whole(Group(heading, table, Text(), *map(Text, lines)))
 
 

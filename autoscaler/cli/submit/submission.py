@@ -62,7 +62,7 @@ def print_spec(client: Client, job: str, now_seconds: float, as_json: bool) -> N
         raise SpecError(
             f"{job} is a trial of {study}, which submits it; --json prints it", "study"
         )
-    text = job_file_text(submission.spec, now_seconds)
+    text = job_file_text(submission.spec, now_seconds, client.job(job).submitted_seconds)
     print(
         f"# Job file of {printable(job)}. castor submit packs the files of its folder.\n{text}",
         end="",

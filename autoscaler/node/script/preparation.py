@@ -184,8 +184,11 @@ class Preparation:
             return user
         give(home, os.geteuid())
         self._notes.append(
-            f"the job runs without isolation from other jobs on this machine: user {user} can't "
-            f"use the agent's Python ({reason})"
+            "this job and other jobs on this machine can read and change each other's files: user "
+            f"{user}, made for this job, can't use the agent's Python ({reason}), so the job runs "
+            "as the agent's user. If you trust all jobs, nothing is to be done. To separate them, "
+            "install Castor where all users can read it, such as /opt/castor, and start castor "
+            "serve from there"
         )
         return None
 

@@ -22,6 +22,9 @@ _JSON_BYTES: Final = 1 << 20
 _LONG_BYTES: Final = 4 << 20
 _OPEN_BYTES: Final = 1 << 16
 _LONGEST_PATH: Final = 2_000
+LONGEST_PATH_NAME: Final = 255
+"""Most characters of one name in a path of the API, as of a file in Linux. No name is longer."""
+
 _PATHS: Final = "/v1/"
 _NODE_PATHS: Final = "/v1/node/"
 OPEN_PATHS: Final = frozenset({"/v1/node/join", "/v1/logins", "/v1/logins/token"})
@@ -65,14 +68,30 @@ class RequestGate:
         try:
             if _needs_token(path, scope["method"]):
                 await self.check(path, presented_token(scope))
-            if has_controls(path) or len(path) > _LONGEST_PATH:
-                raise NotFound(f"{printable(path[:100])} is no path of the API")
+            _require_path(path)
         except CastorError as error:
             await self.refuse(scope, error)(scope, receive, send)
             return
         has_own_limit = scope["method"] == "PUT" or path == _UPLOAD_PATH
         limit = None if has_own_limit else body_limit(path)
         await self.app(scope, receive if limit is None else _limited(receive, limit), send)
+
+
+def _require_path(path: str) -> None:
+    """Check that a path can name something.
+
+    Raises:
+        NotFound: it has control characters, or it or a name in it is too long.
+    """
+    if has_controls(path) or len(path) > _LONGEST_PATH:
+        raise NotFound(f"{printable(path[:100])} is no path of the API")
+    if path.startswith(_PATHS) and len(path) > LONGEST_PATH_NAME:
+        longest = max(path.split("/"), key=len)
+        if len(longest) > LONGEST_PATH_NAME:
+            raise NotFound(
+                f"nothing is called {longest[:40]}...: a name in a path has at most "
+                f"{LONGEST_PATH_NAME} characters"
+            )
 
 
 def body_limit(path: str) -> int:

@@ -63,6 +63,7 @@ def test_a_stopped_job_is_fetched_and_resumed(terminal: Terminal, tmp_path: Path
     assert not (first / "train.py").exists()
     (checkpoint,) = first.glob("step-*")
     assert (checkpoint / "rest.pt").exists()
+    assert f"checkpoint: {checkpoint}; docs/outputs.md shows how to load it" in fetched.stdout
     assert Checkpoints(first, 1, SystemClock()).newest() == checkpoint, "a session reads it"
     resumed = terminal.castor("resume", "good", "--wait", "--json")
     assert resumed.returncode == 0, resumed.stderr

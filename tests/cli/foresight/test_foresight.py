@@ -110,15 +110,22 @@ def test_predicted_money_has_two_significant_digits() -> None:
 def test_a_change_is_tried_and_nothing_is_stored(api: Api, castor: Castor) -> None:
     trains(api)
     told = castor("set", "job", "objective=value_of_time=1000", "max=3", "--dry-run")
-    assert re.search(r"next plan: \d x \w+, \$0.[3-9]\d+/h: \w+ job ", told), told
-    for words in ("as it is", "1 to 3 instances", "finish in", "whole cost", "nothing is changed"):
+    plan = r"With the change, the next plan would give job \d x \w+ for \$0.[3-9]\d+/h: \w+ job "
+    assert re.search(plan, told), told
+    for words in ("without the change", "1 to 3 instances", "finish in", "whole cost"):
         assert words in told, told
+    last = "Nothing was changed. To change the job, leave out --dry-run."
+    assert told.splitlines()[-1].strip() == last
     assert api.client.job("job").bounds.maximum == 4
     api.client.freeze()
     api.world.tick(1)
-    assert "not done for now" in castor("set", "job", "max=3", "--dry-run")
+    told = castor("set", "job", "max=3", "--dry-run")
+    assert "That plan would not be carried out for now: frozen by owner." in told and last in told
     view = json.loads(castor("set", "job", "priority=high", "--dry-run", "--json"))
     assert view["job"]["priority"] > 1 and view["decision"]["job"] == "job"
     api.client.submit(replace(SPEC, name="new"))
     told = castor("set", "new", "priority=high", "--dry-run")
-    assert "next plan: unknown: no throughput model is fitted yet" in told, told
+    unknown = (
+        "What the next plan would do with the change is unknown: no throughput model is fitted"
+    )
+    assert unknown in told and last in told, told

@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.http_server import bound_socket
 from autoscaler.main import Deployment, ServeSettings, serve, serving
+from autoscaler.main.serving import _left_running
 
 
 @pytest.mark.parametrize("policy", ["fifo", "nobody"])
@@ -96,6 +98,15 @@ def test_a_signal_during_the_start_ends_the_controller(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert received == [signal.SIGTERM], "again, once the store is closed"
+
+
+def test_the_end_says_what_goes_on_without_a_controller(tmp_path: Path) -> None:
+    settings = ServeSettings(tmp_path, lease_seconds=90.0)
+    assert _left_running(settings, 0, ()) == "no job and no instance is left"
+    held: Any = [SimpleNamespace(usd_per_hour=Decimal("0.25"))] * 2
+    told = _left_running(settings, 1, held)
+    assert told.startswith("1 job and 2 instances ($0.5000/h) go on. Without a controller no job ")
+    assert "an instance ends itself after 1.5 min (--lease)" in told and "castor drain" in told
 
 
 def test_a_public_url_names_a_host_of_the_certificate() -> None:

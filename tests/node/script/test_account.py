@@ -103,8 +103,9 @@ def test_a_job_that_can_not_have_its_own_user_says_so(site: Site) -> None:
     instance = site.launch()
     wait_until(lambda: instance.is_complete, "the end")
     (note,) = [note for report in controller.reports for note in report.notes]
-    assert note.startswith("the job runs without isolation from other jobs")
+    assert note.startswith("this job and other jobs on this machine can read and change")
     assert "can't use the agent's Python (" in note
+    assert "install Castor where all users can read it" in note, "the way out"
 
 
 def test_only_root_has_users_to_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from autoscaler.domain.errors import (
     Unavailable,
     UnknownJob,
 )
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.output import MANIFEST_NAME, OutputFile, OutputManifest
 from autoscaler.wire.client import Client
 from autoscaler.wire.codec import encode
@@ -229,7 +230,9 @@ def test_a_checkpoint_that_is_a_link_gives_nothing_away(kept: Kept, tmp_path: Pa
 def test_where_there_is_nothing_the_way_out_is_told(kept: Kept, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="job has no outputs: they are uploaded at each checkpoint"):
         kept.fetch()
-    with pytest.raises(NotFound, match="no whole checkpoint in"):
+    with pytest.raises(
+        NotFound, match=r"no whole checkpoint in .* without --checkpoint says what"
+    ):
         kept.fetch(checkpoint=True)
     with pytest.raises(UnknownJob, match="castor status lists all jobs"):
         list_results(kept.client, "nobody", FileSelection())
@@ -239,6 +242,33 @@ def test_where_there_is_nothing_the_way_out_is_told(kept: Kept, tmp_path: Path) 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SpecError, match="can't be written"):
         fetch_results(kept.client, "job", tmp_path / "file", FileSelection(), False)
+
+
+def test_an_ended_job_without_outputs_names_what_is_left_of_it(kept: Kept) -> None:
+    world = kept.api.world
+    world.store.jobs.set_phase("job", JobPhase.STOPPED, world.clock.now())
+    with pytest.raises(NotFound, match="no checkpoint was saved; castor logs job prints its log"):
+        kept.fetch()
+    kept.save(10, data="ten")
+    with pytest.raises(
+        NotFound, match=r"job --checkpoint fetches its newest checkpoint, step-0+10"
+    ):
+        kept.fetch()
+    fetched = kept.fetch(checkpoint=True)
+    assert fetched.checkpoint == name_of(10)
+
+
+def test_outputs_without_a_checkpoint_are_counted(kept: Kept) -> None:
+    kept.keep(FIRST, 1.0, best_pt="best")
+    with pytest.raises(NotFound, match=r"without --checkpoint fetches its 1 output file$"):
+        kept.fetch(checkpoint=True)
+    assert kept.fetch().checkpoint is None
+
+
+def test_a_trial_says_where_its_files_are(kept: Kept) -> None:
+    kept.client.submit(replace(SPEC, name="trial", study="sweep"))
+    with pytest.raises(NotFound, match=r"is a trial of sweep, .* hpo.upload_artifact keeps files"):
+        list_results(kept.client, "trial", FileSelection())
 
 
 def test_outputs_above_the_limits_are_named(kept: Kept) -> None:
