@@ -17,7 +17,8 @@ from autoscaler.backup.archive import write_archive
 from autoscaler.backup.manifest import FORMAT, STORE, Manifest
 from autoscaler.domain.errors import StoreError
 from autoscaler.state_directory import CLIENT_FILE, served_url, store_url_of
-from autoscaler.store.sql.copying import copy_sqlite, copy_store
+from autoscaler.store.sql.copying import copy_store
+from autoscaler.store.sql.sqlite_copy import copy_sqlite
 
 _DATABASES: Final = "*.db"
 _BUNDLES: Final = "bundles"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.training import Engine
 from autoscaler.notifications.targets import Target
-from autoscaler.service.access.logins import OidcSettings
+from autoscaler.service.access.oidc_settings import OidcSettings
 from autoscaler.service.instances.assignments import TrainingTimes
 from autoscaler.store.sql.leadership import LEASE_SECONDS
 from autoscaler.tls import TlsFiles

@@ -11,7 +11,6 @@ from autoscaler.store.sql.answers import SqlAnswers
 from autoscaler.store.sql.audit import SqlAudit
 from autoscaler.store.sql.budgets import SqlBudgets
 from autoscaler.store.sql.capacity import SqlCapacity
-from autoscaler.store.sql.copying import copy_sqlite
 from autoscaler.store.sql.database import Database, is_sqlite, parse_url
 from autoscaler.store.sql.events import SqlEvents
 from autoscaler.store.sql.fence import WriteFence
@@ -30,6 +29,7 @@ from autoscaler.store.sql.programs import SqlPrograms
 from autoscaler.store.sql.reports import SqlReports
 from autoscaler.store.sql.retention import SqlRetention
 from autoscaler.store.sql.settings import SqlSettings
+from autoscaler.store.sql.sqlite_copy import copy_sqlite
 from autoscaler.store.sql.studies import SqlStudyBook
 from autoscaler.store.sql.time_uses import SqlTimeUses
 from autoscaler.store.sql.tokens import SqlTokens

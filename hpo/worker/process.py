@@ -11,29 +11,22 @@ shadowing Castor's; the directory is added to `sys.path` after Castor's imports.
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import sys
-import traceback
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import optuna
 from optuna.trial import TrialState
 
 from autoscaler.clock import Clock, SystemClock
 from autoscaler.domain.training import SOCKET_VARIABLE
-from autoscaler.failures.causes import caught_words
-from hpo.objective.closure import closure_study
 from hpo.objective.distributed import distributed_settings
 from hpo.objective.packaging import OBJECTIVE_FILE, Objective
-from hpo.protocol import requests
-from hpo.protocol.requests import TrialRequest, parse_answer
 from hpo.worker.connection import TrialConnection
 from hpo.worker.interfaces import DriverChannel, WorkerContext
-from hpo.worker.trial import RemoteTrial, parse_description
+from hpo.worker.objective_run import begin_trial, described_trial, run_objective, send_end
+from hpo.worker.trial import RemoteTrial
 from hpo.worker.warm import note_imports, wait_for_order
 
 SHORT_SECONDS: Final = 2.0
@@ -42,10 +35,6 @@ _DRAIN_TIMEOUT_SECONDS = 5.0  # a running driver answers within milliseconds
 
 
 _CLOCK = SystemClock()
-
-
-class ObjectiveExited(RuntimeError):
-    """The objective called `sys.exit` with an error status."""
 
 
 def run_trial(
@@ -66,7 +55,7 @@ def run_trial(
         if sequence.takes_more(trial) and end["state"] != TrialState.FAIL.name:
             end = {**end, "takes_more": True}
         following = send_end(channel, end, trial.number)
-        trial = None if following is None else _trial_of(following, channel, context)
+        trial = None if following is None else described_trial(following, channel, context)
 
 
 class _TrialSequence:
@@ -90,32 +79,6 @@ class _TrialSequence:
         is_free = trial.context is not None and not trial.context.must_drain
         is_held_long = now - self._hold_begun >= HOLD_SECONDS
         return is_short and is_free and not (trial.keeps_states or is_held_long)
-
-
-def begin_trial(
-    channel: DriverChannel, context: WorkerContext | None = None, is_shared: bool = False
-) -> RemoteTrial | None:
-    """Return the trial of the channel; None if it has ended."""
-    facts = parse_answer(channel.ask(TrialRequest(requests.BEGIN, {}).text()))
-    return _trial_of(facts, channel, context, is_shared)
-
-
-def _trial_of(
-    value: dict[str, Any],
-    channel: DriverChannel,
-    context: WorkerContext | None,
-    is_shared: bool = False,
-) -> RemoteTrial | None:
-    facts = parse_description(value)
-    return None if facts.is_finished else RemoteTrial(facts, channel, context, is_shared)
-
-
-def send_end(channel: DriverChannel, end: dict[str, Any], trial: int | None = None) -> Any:
-    """Report the end of the trial; return the driver's answer.
-
-    The answer is None, or the description of the next trial for this process.
-    """
-    return parse_answer(channel.ask(TrialRequest(requests.END, end, trial).text()))
 
 
 def main() -> None:
@@ -153,54 +116,3 @@ def _run_worker(objective: Objective, socket: Path) -> None:
 def _load(path: Path) -> Objective:
     objective: Objective = pickle.loads(path.read_bytes())
     return objective
-
-
-def run_objective(objective: Objective, trial: RemoteTrial) -> dict[str, Any]:
-    """Run an objective on a trial; return the arguments of its `end` request.
-
-    Raises:
-        SystemExit: the objective exits with status 0, as a draining worker does.
-    """
-    closure_study().bind(trial.study)
-    try:
-        returned = objective(trial)
-    except optuna.TrialPruned:
-        return _end("PRUNED")
-    except SystemExit as error:
-        if not error.code:  # the worker drains; the trial continues on another instance
-            raise
-        traceback.print_exc()
-        cause = f"the objective called sys.exit({error.code!r})"
-        return requests.failure_request(cause, ObjectiveExited(cause)).arguments
-    except Exception as error:
-        traceback.print_exc()
-        return requests.failure_request(caught_words(error), error).arguments
-    try:
-        return _end("COMPLETE", _values(returned, len(trial.study.directions)))
-    except ValueError as error:
-        print(f"trial {trial.number}: {error}", file=sys.stderr)
-        return requests.failure_request(str(error)).arguments
-
-
-def _end(state: str, values: Sequence[float] | None = None) -> dict[str, Any]:
-    return {"state": state, "values": values}
-
-
-def _values(returned: Any, directions: int) -> list[float]:
-    """Return an objective's result as a list of floats, one for each direction.
-
-    Raises:
-        ValueError: the result has another form.
-    """
-    is_several = isinstance(returned, Sequence) and not isinstance(returned, str)
-    try:
-        values = [float(value) for value in (returned if is_several else [returned])]
-    except (TypeError, ValueError):
-        raise ValueError(f"the objective returned {returned!r}, which is no number") from None
-    if len(values) != directions:
-        raise ValueError(
-            f"the objective returned {len(values)} values, the study has {directions} directions"
-        )
-    if any(math.isnan(value) for value in values):
-        raise ValueError("the objective returned NaN")
-    return values

@@ -24,7 +24,7 @@ from hpo.worker.connection import TrialConnection
 from hpo.worker.epochs import record_attribute, trial_state_name
 from hpo.worker.interfaces import WorkerContext
 from hpo.worker.local_ranks import CLOSE_TIMEOUT_SECONDS, FollowingRank, LeadingRank
-from hpo.worker.process import begin_trial, run_objective, send_end
+from hpo.worker.objective_run import begin_trial, run_objective, send_end
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autoscaler.cli.app import app
-from autoscaler.cli.study.plan_tables import _chances
+from autoscaler.cli.study.estimate import _chances
 from autoscaler.cli.study.search import search_of_file, steps_by_pruner
 from autoscaler.domain.errors import SpecError
 from autoscaler.simulator.studies.forecast import Band, Outlook

@@ -333,7 +333,7 @@ def replaced_randomness() -> Iterator[None]:
     with (
         warnings.catch_warnings(),
         mock.patch("hpo.storage.retrying.secrets", names),
-        mock.patch("hpo.worker.process.traceback", silent),
+        mock.patch("hpo.worker.objective_run.traceback", silent),
     ):
         warnings.simplefilter("ignore")
         yield

@@ -25,7 +25,8 @@ from autoscaler.service.access.authentication import Authentication, load_key
 from autoscaler.service.access.browser_sessions import BrowserSessions
 from autoscaler.service.access.gate import AccessGate
 from autoscaler.service.access.job_secrets import AllowedSecrets
-from autoscaler.service.access.logins import LoginProvider, Logins, OidcSettings
+from autoscaler.service.access.logins import LoginProvider, Logins
+from autoscaler.service.access.oidc_settings import OidcSettings
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.stored import StoredFiles

@@ -12,7 +12,7 @@ import httpx
 
 from autoscaler.domain.access import Role
 from autoscaler.domain.errors import CastorError
-from autoscaler.service.access.logins import OidcSettings
+from autoscaler.service.access.oidc_settings import OidcSettings
 from autoscaler.wire.access_messages import BegunLogin, LoginRequest
 from autoscaler.wire.login_client import LoginClient
 

@@ -12,13 +12,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
 
+from autoscaler.cli.demo.paid_run import VALUE_OF_TIME, PaidRun
 from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.cli.tables import number
 from autoscaler.domain.errors import SpecError
@@ -27,30 +28,11 @@ if TYPE_CHECKING:
     from autoscaler.cli.simulate.serving import ServedSimulation
     from autoscaler.simulator.results import Result
 
-VALUE_OF_TIME: Final = 40.0
-"""Dollars that an hour of waiting for a job costs its owner."""
-
 _PACE: Final = 300.0  # simulated seconds a second: eleven hours in two minutes and a half
 _HOUR: Final = 3600.0
 # Machines of each pool: those with 4 T4, and those with 8 A100.
 _POOLS: Final = ((4, 0), (0, 1), (0, 2), (4, 1), (4, 2))
 _DEVICES: Final = {"t4": 4, "a100": 8}
-
-
-@dataclass(frozen=True, slots=True)
-class PaidRun:
-    """Dollars of one way to run the jobs, and the mean time from a job's submission to its end."""
-
-    name: str
-    usd: float
-    mean_hours: float
-    jobs: int
-    is_pool: bool = False
-
-    @property
-    def priced_usd(self) -> float:
-        """Dollars with the waiting of all jobs, at the value of time."""
-        return self.usd + VALUE_OF_TIME * self.mean_hours * self.jobs
 
 
 def options_of(examples: Path, **changes: object) -> SimulateOptions:

@@ -13,7 +13,7 @@ from autoscaler.cli.pictures.canvas import COLOURS, GREY, RED, label_points, new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from autoscaler.cli.demo.value import PaidRun
+    from autoscaler.cli.demo.paid_run import PaidRun
 
 _HEIGHT_INCHES = 5.4
 _MARGIN = 1.12

@@ -10,8 +10,8 @@ from typer import Option
 from autoscaler.cli.options import LogFormat, Store
 from autoscaler.domain.access import Role
 from autoscaler.domain.training import Engine
+from autoscaler.service.access.oidc_settings import LEAST_VALID_HOURS, MOST_VALID_HOURS
 
-LEAST_HOURS, MOST_HOURS = 0.1, 90 * 24.0
 """Validity of the tokens of `castor login`, in hours."""
 
 State = Annotated[
@@ -186,7 +186,9 @@ OidcRole = Annotated[
 OidcHours = Annotated[
     float,
     Option(
-        min=LEAST_HOURS, max=MOST_HOURS, help="Validity of the tokens of castor login, in hours."
+        min=LEAST_VALID_HOURS,
+        max=MOST_VALID_HOURS,
+        help="Validity of the tokens of castor login, in hours.",
     ),
 ]
 MetricsJobs = Annotated[

@@ -19,13 +19,13 @@ from autoscaler.cli.local_cloud import market_here
 from autoscaler.cli.output import print_json
 from autoscaler.cli.simulate.market import SimulatedMarket
 from autoscaler.cli.simulate.run import progress_bar, simulate_study
+from autoscaler.cli.study.estimate import StudyEstimate, plan_words, require_feasible
 from autoscaler.cli.study.records import fleet_of, name_of, view_of
 from autoscaler.cli.study.run import require_optuna
 from autoscaler.cli.study.search import PlannedSearch, search_of_file, steps_by_pruner
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, Offer
 from autoscaler.domain.study import StudySpec
 from autoscaler.simulator.agents import Equipment
@@ -37,9 +37,6 @@ from autoscaler.simulator.studies.drawn_trials import (
     speedups,
 )
 from autoscaler.simulator.studies.forecast import (
-    Outlook,
-    PoolOutlook,
-    RungOutlook,
     best_pool,
     is_allowed,
     is_whole,
@@ -82,32 +79,6 @@ class StudyPlanOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyEstimate:
-    """Simulated cost and finish of a study.
-
-    Attributes:
-        objective: the study's objective, its deadline in seconds from now.
-        stopped: share of runs that ended before their trials, for budget or deadline.
-        assumed: assumptions that no measurement supports, in words.
-        is_guess: whether the length of a step is assumed, so that no limit can be checked.
-    """
-
-    study: str
-    trials: int
-    steps: int
-    pruner: str
-    objective: Objective
-    runs: int
-    rungs: tuple[RungOutlook, ...]
-    elastic: Outlook
-    static: PoolOutlook | None
-    stopped: float
-    source: str
-    assumed: tuple[str, ...]
-    is_guess: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Market:
     offers: tuple[Offer, ...]
     limits: tuple[Limit, ...]
@@ -125,8 +96,6 @@ def print_plan(options: StudyPlanOptions, as_json: bool) -> None:
     Raises:
         SpecError: as `plan_study`, or no plan keeps to its deadline or budget.
     """
-    from autoscaler.cli.study.plan_tables import plan_words, require_feasible
-
     require_optuna()
     plan = plan_study(options, SystemClock().now())
     if as_json:

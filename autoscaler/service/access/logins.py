@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from autoscaler.clock import Clock
@@ -29,6 +29,7 @@ from autoscaler.extras import from_extras
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import SESSION_SECONDS, new_session_name
 from autoscaler.service.access.gate import AccessGate, Recorded
+from autoscaler.service.access.oidc_settings import EMAIL, OidcSettings
 from autoscaler.service.access.pending_logins import (
     LOGIN_SECONDS,
     LoginTerminal,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-EMAIL: Final = "email"
 LOGIN_PATH: Final = "/login"
 CALLBACK_PATH: Final = "/login/callback"
 # A host's name is shown to a person who decides by it: no words, spaces or marks of direction.
@@ -60,28 +60,6 @@ _LONGEST_HOST: Final = 64
 _HOST_IN_NAME: Final = 20
 _RANDOM_BYTES: Final = 3
 _DENIED_AT_PROVIDER: Final = "access_denied"
-
-
-@dataclass(frozen=True, slots=True)
-class OidcSettings:
-    """Identity provider of a controller, and who may log in through it.
-
-    Attributes:
-        issuer: the provider's URL, exactly as it names itself.
-        client_id, client_secret: the registration of this controller; None for a public client.
-        claim: the claim whose value is the name of a person.
-        domains: domains of e-mail addresses whose people are added at their first login.
-        new_role: the role of people who are added so; None: no one is.
-        valid_seconds: the validity of the tokens.
-    """
-
-    issuer: str
-    client_id: str
-    client_secret: str | None = field(default=None, repr=False)
-    claim: str = EMAIL
-    domains: frozenset[str] = frozenset()
-    new_role: Role | None = None
-    valid_seconds: float = 12 * 3600.0
 
 
 class LoginProvider(Protocol):

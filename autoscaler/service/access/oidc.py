@@ -21,7 +21,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotAllowed, Unavailable
 from autoscaler.domain.rules import LATEST_SECONDS
 from autoscaler.domain.text import printable, quoted
-from autoscaler.service.access.logins import EMAIL, OidcSettings
+from autoscaler.service.access.oidc_settings import EMAIL, OidcSettings
 from autoscaler.wire.connection import is_private
 
 ALGORITHMS: Final = (

@@ -13,7 +13,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, inspect
 
 from autoscaler.domain.errors import StoreError
-from autoscaler.store.sql.copying import copy_sqlite
+from autoscaler.store.sql.sqlite_copy import copy_sqlite
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from autoscaler.cli.demo.paid_run import PaidRun
 from autoscaler.cli.demo.scenario import examples_directory
-from autoscaler.cli.demo.value import PaidRun, draw_if_possible, options_of, print_value
+from autoscaler.cli.demo.value import draw_if_possible, options_of, print_value
 from autoscaler.cli.simulate.run import prepare
 
 CASTOR = PaidRun("Castor", 188.0, 0.8, 10)

@@ -15,7 +15,7 @@ from autoscaler.cli.serve.identity_provider import IdentityProvider
 from autoscaler.domain.access import Role
 from autoscaler.domain.errors import SpecError
 from autoscaler.main import ServeSettings, serve
-from autoscaler.service.access.logins import OidcSettings
+from autoscaler.service.access.oidc_settings import OidcSettings
 from autoscaler.tls import TlsFiles
 
 ISSUER = "https://provider.example/realms/lab"

@@ -14,7 +14,7 @@ from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
 from hpo.driver.driver import Driver
 from hpo.driver.run_limits import RunLimits
-from hpo.worker.process import begin_trial, run_objective, send_end
+from hpo.worker.objective_run import begin_trial, run_objective, send_end
 from hpo.worker.trial import RemoteTrial
 from tests.hpo.lines import Objective, WorkerDied, record
 from tests.hpo.objectives import curve

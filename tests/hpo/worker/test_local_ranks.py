@@ -17,7 +17,7 @@ from hpo.driver.trial_server import TrialServer, begin_new_trial
 from hpo.protocol import requests
 from hpo.protocol.requests import TrialRequest, parse_request
 from hpo.worker.local_ranks import FollowingRank, LeadingRank
-from hpo.worker.process import begin_trial, run_objective, send_end
+from hpo.worker.objective_run import begin_trial, run_objective, send_end
 from hpo.worker.rank import rank_socket_path, run_leading_rank
 from hpo.worker.trial import RemoteTrial
 from tests.hpo.lines import DirectChannel

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import NotAllowed, Unavailable
-from autoscaler.service.access.logins import OidcSettings
 from autoscaler.service.access.oidc import LEEWAY_SECONDS, OidcProvider
+from autoscaler.service.access.oidc_settings import OidcSettings
 from tests.fakes.identity_provider import (
     CLIENT_ID,
     SECRET,

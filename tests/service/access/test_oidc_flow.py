@@ -11,8 +11,9 @@ import oidc_provider_mock
 import pytest
 
 from autoscaler.clock import SystemClock
-from autoscaler.service.access.logins import CALLBACK_PATH, OidcSettings
+from autoscaler.service.access.logins import CALLBACK_PATH
 from autoscaler.service.access.oidc import OidcProvider
+from autoscaler.service.access.oidc_settings import OidcSettings
 from autoscaler.service.access.pending_logins import INTERVAL_SECONDS
 from autoscaler.wire.access_messages import LoginStatus
 from tests.service.conftest import Api

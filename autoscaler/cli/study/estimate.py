@@ -1,15 +1,17 @@
-"""Tables of a simulated study plan."""
+"""Simulated cost and finish of a study, and their tables."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.study.plan import StudyEstimate
 from autoscaler.cli.tables import money, words_table
 from autoscaler.domain.errors import SpecError
-from autoscaler.simulator.studies.forecast import Band, Outlook
+from autoscaler.domain.objective import Objective
+from autoscaler.simulator.studies.forecast import Band, Outlook, PoolOutlook, RungOutlook
 from autoscaler.spec.objective_text import describe_objective
 from autoscaler.spec.quantities import format_duration, format_money
 
@@ -20,6 +22,32 @@ _NOT_KNOWN = (
     "--step-seconds, or run the study, which measures its first trial before it reports a limit "
     "as out of reach"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StudyEstimate:
+    """Simulated cost and finish of a study.
+
+    Attributes:
+        objective: the study's objective, its deadline in seconds from now.
+        stopped: share of runs that ended before their trials, for budget or deadline.
+        assumed: assumptions that no measurement supports, in words.
+        is_guess: whether the length of a step is assumed, so that no limit can be checked.
+    """
+
+    study: str
+    trials: int
+    steps: int
+    pruner: str
+    objective: Objective
+    runs: int
+    rungs: tuple[RungOutlook, ...]
+    elastic: Outlook
+    static: PoolOutlook | None
+    stopped: float
+    source: str
+    assumed: tuple[str, ...]
+    is_guess: bool = False
 
 
 def plan_words(plan: StudyEstimate) -> RenderableType:
