@@ -25,6 +25,10 @@ CONTROLLER: Final = "controller"
 LOGIN_TOKEN: Final = "login-"
 """Start of the names of tokens that logins through an identity provider make."""
 
+LEAST_LOGIN_HOURS: Final = 0.1
+MOST_LOGIN_HOURS: Final = 90 * 24.0
+"""Bounds of the validity of a token that a login makes."""
+
 BROWSER_TOKEN: Final = "browser-"
 """Start of the names of tokens that are sessions of browsers."""
 

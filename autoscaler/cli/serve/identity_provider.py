@@ -8,16 +8,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from autoscaler.domain.access import Role
+from autoscaler.domain.access import LEAST_LOGIN_HOURS, MOST_LOGIN_HOURS, Role
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_word
 from autoscaler.domain.text import quoted
-from autoscaler.service.access.oidc_settings import (
-    EMAIL,
-    LEAST_VALID_HOURS,
-    MOST_VALID_HOURS,
-    OidcSettings,
-)
+from autoscaler.service.access.oidc_settings import EMAIL, OidcSettings
 from autoscaler.tls import TlsFiles
 from autoscaler.wire.connection import is_private
 
@@ -60,7 +55,7 @@ class IdentityProvider:
             raise SpecError("is required with --oidc-issuer", "--oidc-client-id")
         require_word(self.client_id, "--oidc-client-id", _LONGEST_WORD)
         require_word(self.claim, "--oidc-claim", _LONGEST_WORD)
-        require_number(self.hours, "--oidc-hours", LEAST_VALID_HOURS, MOST_VALID_HOURS)
+        require_number(self.hours, "--oidc-hours", LEAST_LOGIN_HOURS, MOST_LOGIN_HOURS)
         _require_reachable(host, public_url, tls)
         return OidcSettings(
             self.issuer,

@@ -8,9 +8,8 @@ from typing import Annotated
 from typer import Option
 
 from autoscaler.cli.options import LogFormat, Store
-from autoscaler.domain.access import Role
+from autoscaler.domain.access import LEAST_LOGIN_HOURS, MOST_LOGIN_HOURS, Role
 from autoscaler.domain.training import Engine
-from autoscaler.service.access.oidc_settings import LEAST_VALID_HOURS, MOST_VALID_HOURS
 
 """Validity of the tokens of `castor login`, in hours."""
 
@@ -186,8 +185,8 @@ OidcRole = Annotated[
 OidcHours = Annotated[
     float,
     Option(
-        min=LEAST_VALID_HOURS,
-        max=MOST_VALID_HOURS,
+        min=LEAST_LOGIN_HOURS,
+        max=MOST_LOGIN_HOURS,
         help="Validity of the tokens of castor login, in hours.",
     ),
 ]

@@ -8,9 +8,6 @@ from typing import Final
 from autoscaler.domain.access import Role
 
 EMAIL: Final = "email"
-LEAST_VALID_HOURS: Final = 0.1
-MOST_VALID_HOURS: Final = 90 * 24.0
-"""Bounds of the validity of a token that a login gives."""
 
 
 @dataclass(frozen=True, slots=True)
