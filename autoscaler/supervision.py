@@ -21,7 +21,7 @@ from autoscaler.domain.job import SecretReference
 if TYPE_CHECKING:  # controllers import this module, and no client
     from autoscaler.wire.client import Client
 
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0  # three starts that fail, on a machine whose cores train
 _END_SECONDS = 30.0
 GIVE_BACK_SECONDS: Final = 180.0  # longer than a drain, unless checkpoints take a minute
 LOCK_FILE: Final = "lock"  # locked by the controller that serves from the state directory

@@ -67,6 +67,21 @@ def test_a_controller_that_refuses_to_start_says_why(tmp_path: Path) -> None:
     assert controller.last_lines().count("not a signing key") == 3
 
 
+def test_a_controller_that_never_answers_is_not_awaited_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    controller = SupervisedController(tmp_path, (0,), clock)
+    monkeypatch.setattr(controller, "_command", ["sleep", "600"])
+    began_seconds = clock.now()
+    with pytest.raises(Unavailable, match="does not start within 120 s"), controller.running():
+        pass
+    assert clock.now() - began_seconds == pytest.approx(120.0, abs=1.0)
+    assert controller._process is not None
+    controller._process.kill()
+    controller._process.wait()
+
+
 def test_a_controller_of_ones_own_gives_the_secrets_that_its_jobs_name(tmp_path: Path) -> None:
     secrets = {
         "A": SecretReference(variable="HF_TOKEN"),

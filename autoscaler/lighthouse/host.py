@@ -24,6 +24,8 @@ _START_SECONDS = 15.0
 _END_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 _LOCK = ".lock"  # not a valid name of a job
+# Other systems let no server listen at a port that another socket is bound to.
+_KEEPS_PORT = sys.platform == "linux"
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 
@@ -113,11 +115,16 @@ class LighthouseHost:
     def _start(
         self, lighthouse: LighthouseDirectory, order: LighthouseSpec | None
     ) -> LighthouseSpec:
-        """Start a supervisor that inherits the locked lock file, so that only one can run."""
+        """Start a supervisor that inherits the locked lock file, so that only one can run.
+
+        On Linux it also inherits a socket bound to the server's port, so that no other program
+        gets this port before the server listens, or while it is restarted.
+        """
         lighthouse.path.mkdir(parents=True, exist_ok=True)
+        reserved = self._reserve_port(order.port if order is not None else 0)
         order = LighthouseSpec(
             bind_address=self._bind_address,
-            port=self._free_port(order.port if order is not None else 0),
+            port=int(reserved.getsockname()[1]),
             join_timeout_seconds=self._settings.join_timeout_seconds,
             heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
             engine=self._engine(order),
@@ -125,11 +132,13 @@ class LighthouseHost:
         lighthouse.write_order(order)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         command = (sys.executable, "-P", "-m", "autoscaler.lighthouse.supervisor")
-        with lighthouse.lock.open("a+") as lock, lighthouse.log.open("ab") as log:
+        with reserved, lighthouse.lock.open("a+") as lock, lighthouse.log.open("ab") as log:
+            if not _KEEPS_PORT:
+                reserved.close()
             fcntl.flock(lock, fcntl.LOCK_EX)
             subprocess.run(
                 [*command, str(lighthouse.path), str(lock.fileno())],
-                pass_fds=(lock.fileno(),),
+                pass_fds=(lock.fileno(), *((reserved.fileno(),) if _KEEPS_PORT else ())),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -146,13 +155,17 @@ class LighthouseHost:
         earlier_engine = order.engine if order is not None else None
         return earlier_engine or self._settings.engine or Engine.QUORUM
 
-    def _free_port(self, preferred: int) -> int:
-        """Return `preferred` if that port is free, else any free port."""
+    def _reserve_port(self, preferred: int) -> socket.socket:
+        """Return a socket bound to the port `preferred` if that is free, else to any free one."""
         for port in (preferred, 0):
-            with socket.socket() as probe, suppress(OSError):
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((self._bind_address, port))
-                return int(probe.getsockname()[1])
+            reserved = socket.socket()
+            try:
+                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                reserved.bind((self._bind_address, port))
+            except OSError:
+                reserved.close()
+            else:
+                return reserved
         raise Unavailable(f"no free port on {self._bind_address}: check the address")
 
     def _wait_for(self, lighthouse: LighthouseDirectory, order: LighthouseSpec) -> None:

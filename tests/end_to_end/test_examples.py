@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,15 +79,6 @@ WITH_LIBRARIES: Final = (
         check=one_run_went_on,
     ),
 )
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """Yield a directory that jobs may write to, whose user may not enter pytest's own."""
-    directory = Path(tempfile.mkdtemp())
-    directory.chmod(0o777)
-    yield directory
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -57,27 +57,34 @@ def trains(job: JobView, *gangs: int) -> bool:
     return sorted(map(str, training)) == seats and len(job.instances) == len(seats)
 
 
+def starts_of(deployment: Deployment, count: int) -> list[float]:
+    """Return the examples at each start, from all logs; empty before so many have arrived."""
+    log = deployment.castor("logs", "sharded")
+    resumed = [line.partition("goes on from ")[2] for line in log.splitlines()]
+    starts = [float(text) for text in resumed if text]
+    return starts if len(starts) == count else []
+
+
 @pytest.mark.timeout(700)
 def test_a_gang_that_loses_a_member_leaves_and_is_bought_again_whole(
-    deployment: Deployment, tmp_path: Path
+    deployment: Deployment, tmp_path: Path, shared: Path
 ) -> None:
-    hurry = tmp_path / "hurry"
+    hurry = shared / "hurry"
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "job.yaml").write_text(JOB.format(hurry=hurry))
     deployment.castor("submit", tmp_path / "job.yaml")
     job = LocalJob(deployment, "sharded", WAIT_SECONDS)
     job.wait_for(lambda: trains(job.view(), 1, 2), "two gangs that train")
-    before, instances = job.step, job.view().instances
+    before = job.wait_for(lambda: job.step, "a report of its steps")
+    instances = job.view().instances
     (follower,) = [instance for instance in instances if instance.gang == "gang 1, 2 of 2"]
     kill(follower)
     job.wait_for(lambda: trains(job.view(), 2, 3), "the gang bought again")
     events = [event.text for event in job.view().events]
     assert job.view().attempt == 1, ("a lost instance is no failure of the script", events)
-    assert job.step > before > 0, "the other gang went on"
-    log = deployment.castor("logs", "sharded")
-    resumed = [line.partition("goes on from ")[2] for line in log.splitlines()]
-    starts = [float(text) for text in resumed if text]
-    assert len(starts) == 6 and starts.count(max(starts)) == 2, "the state came from the members"
+    job.wait_for(lambda: job.step > before, "steps of the other gang")
+    starts = job.wait_for(lambda: starts_of(deployment, 6), "the logs of six instances")
+    assert starts.count(max(starts)) == 2, "the state came from the members"
     hurry.touch()
     ended = job.wait_for_end()
     assert ended.phase is JobPhase.FINISHED, ended.cause

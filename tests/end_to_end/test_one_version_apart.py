@@ -117,6 +117,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
                 process.kill()
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("new", ["controller", "agent"])
 def test_a_job_runs_logs_drains_and_ends(directory: Path, earlier: Path, new: str) -> None:
     directories = (ROOT, earlier) if new == "controller" else (earlier, ROOT)

@@ -21,7 +21,9 @@ from tests.end_to_end.deployment import Deployment
 from tests.end_to_end.local_job import EXAMPLES, LocalJob, copy_example, kill
 
 WAIT_SECONDS: Final = 240.0
-STEPS: Final = 1500
+SLOW: Final = Path(__file__).parents[1] / "scripts" / "slow"
+STEPS: Final = 4000
+PAUSE_SECONDS: Final = 0.0503  # of each step, until all changes of the size are made
 SAVE_EVERY: Final = 100
 UNCOUNTED: Final = 100  # steps in 5 s: a checkpoint counts once it was unchanged and is copied
 TOLERANCE: Final = 1e-4
@@ -62,14 +64,20 @@ def restarts_in(log: Path) -> list[Restart]:
     return restarts
 
 
-def job_file(directory: Path) -> Path:
-    """Copy the example, and return its job file: one instance, and slow steps."""
+def job_file(directory: Path, hurry: Path) -> Path:
+    """Copy the example, and return its job file: one instance, and slow until `hurry` exists."""
     path = copy_example("restartable", directory)
     document = yaml.safe_load(path.read_text())
-    options = f"--steps {STEPS} --save-every {SAVE_EVERY} --pause 0.05"
+    options = f"--steps {STEPS} --save-every {SAVE_EVERY} --pause {PAUSE_SECONDS}"
     document["command"] = f"python train.py {options}"
     document["instances"] |= {"min": 1, "max": 1}
     document["objective"] = "fastest"
+    document["environment"] = {
+        **document.get("environment", {}),
+        "PYTHONPATH": str(SLOW),
+        "PAUSE": str(PAUSE_SECONDS),
+        "SLOW_UNTIL": str(hurry),
+    }
     document["total_progress"] = STEPS * document["batch"]["initial"]
     path.write_text(yaml.safe_dump(document))
     return path
@@ -103,10 +111,11 @@ def wait_for_world(job: LocalJob, count: int, without: str | None = None) -> lis
 
 
 @pytest.mark.timeout(1200)
-def test_a_script_without_a_session_is_resized_by_restarts(tmp_path: Path) -> None:
+def test_a_script_without_a_session_is_resized_by_restarts(tmp_path: Path, shared: Path) -> None:
     (tmp_path / "alone").mkdir()
+    hurry = shared / "hurry"
     with Deployment(tmp_path, {}).running() as deployment:
-        deployment.castor("submit", job_file(tmp_path))
+        deployment.castor("submit", job_file(tmp_path, hurry))
         job = LocalJob(deployment, "restartable", WAIT_SECONDS)
         wait_for_world(job, 1)
         job.set_size(2)
@@ -115,6 +124,7 @@ def test_a_script_without_a_session_is_resized_by_restarts(tmp_path: Path) -> No
         wait_for_world(job, 2, without=lost.id)
         job.set_size(1)
         wait_for_world(job, 1)
+        hurry.touch()
         ended, restarts = job.wait_for_end(), restarts_of(deployment)
         text = "\n".join(log.read_text(errors="replace") for log in logs_of(deployment))
     assert ended.phase is JobPhase.FINISHED, ended.cause

@@ -101,6 +101,24 @@ def test_a_server_that_dies_is_back_on_its_port(host: LighthouseHost, tmp_path: 
     assert heartbeat(address)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems can't reserve a port")
+def test_no_other_program_gets_the_port_of_a_server_that_died(
+    host: LighthouseHost, tmp_path: Path
+) -> None:
+    address = host.ensure("job")
+    supervisor(tmp_path).suspend()
+    try:
+        killed = server(tmp_path)
+        killed.kill()
+        wait_until(lambda: is_gone(killed))
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+    finally:
+        supervisor(tmp_path).resume()
+    assert host.ensure("job") == address
+    assert heartbeat(address)
+
+
 def test_one_whose_supervisor_was_killed_is_started_again_on_its_port(
     host: LighthouseHost, tmp_path: Path
 ) -> None:

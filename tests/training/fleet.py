@@ -17,6 +17,7 @@ import psutil
 from torch.distributed import TCPStore
 
 from autoscaler.clock import SystemClock
+from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.job import BatchSpec
 from autoscaler.domain.training import Engine, TrainingDirective, TrainingSetup
 from autoscaler.lighthouse.host import LighthouseHost, LighthouseSettings
@@ -57,7 +58,7 @@ class Lighthouse:
         settings = LighthouseSettings(join_timeout_seconds=join_timeout_seconds, engine=engine)
         self._host = LighthouseHost(directory, "127.0.0.1", SystemClock(), settings)
         self._directory = LighthouseDirectory(directory / "job")
-        self.address = self._host.ensure("job")
+        self.address = self._started()
 
     def kill(self) -> None:
         """Kill the server; its supervisor starts no other until `start`."""
@@ -74,7 +75,17 @@ class Lighthouse:
     def start(self) -> None:
         if self._directory.supervisor is not None:
             self.continue_supervisor()
-        assert self._host.ensure("job") == self.address
+        assert self._started() == self.address
+
+    def _started(self) -> str:
+        """Start the server; return its address. The controller repeats such calls, too."""
+
+        def ensured() -> str:
+            with suppress(Unavailable):
+                return self._host.ensure("job")
+            return ""
+
+        return str(wait_until(ensured, "a lighthouse"))
 
     def end(self) -> None:
         if self._directory.supervisor is not None:

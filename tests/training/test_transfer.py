@@ -181,8 +181,15 @@ def test_all_that_have_the_state_serve_it_and_one_that_is_lost_is_done_without()
     servers = [StateServer("127.0.0.1", TOKEN) for _ in range(2)]
     for server in servers:
         server.serve("key", giver.state_dict())
-    wires = [Wire(server.address, seconds_per_chunk=0.002) for server in servers]
-    wires[0].on_chunk = lambda wire: wire.passed_bytes < 30_000
+    wires, has_served = [Wire(server.address) for server in servers], threading.Event()
+
+    def serves_until_it_is_lost(wire: Wire) -> bool:
+        if wire.passed_bytes > 10_000:
+            has_served.set()
+        return wire.passed_bytes < 30_000
+
+    wires[0].on_chunk = serves_until_it_is_lost
+    wires[1].on_chunk = lambda wire: wire.passed_bytes < 20_000 or has_served.wait(60.0)
     fetch = fetch_to(taker)
     run(fetch, *(wire.address for wire in wires))
     taker.load_state_dict(fetch.complete())
@@ -319,31 +326,33 @@ def test_joiners_alone_ask_whether_they_may_begin_and_beside_a_member_they_do_no
 
 
 def test_a_transfer_may_last_longer_than_any_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_fetch, "_SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(state_fetch, "STALL_SECONDS", 1.0)
-    monkeypatch.setattr(state_sync, "_SILENCE_SECONDS", 1.5)
-    monkeypatch.setattr("tests.training.together.TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(state_fetch, "_SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(state_fetch, "STALL_SECONDS", 3.0)
+    monkeypatch.setattr(state_sync, "_SILENCE_SECONDS", 3.5)
+    monkeypatch.setattr("tests.training.together.TIMEOUT_SECONDS", 3.0)
     job = Job(training(0, steps=1), training(1))
     slowed(job.catching[0], seconds_per_chunk=0.2)
     began = time.monotonic()
     assert job.settle() == [False, True]
-    assert time.monotonic() - began > 2.0
+    assert time.monotonic() - began > 4.0
     assert_equal(*job.states)
     job.close()
 
 
 def test_a_serving_member_that_is_lost_ends_the_world_and_the_next_one_resumes() -> None:
     job = Job(training(0, steps=1), training(1))
-    wire = slowed(job.catching[0], seconds_per_chunk=0.01)
+    wire, is_noticed = slowed(job.catching[0], seconds_per_chunk=0.0), threading.Event()
 
     def is_lost(wire: Wire) -> bool:
         if wire.passed_bytes > 60_000:
             job.members.lost.add(0)
+            is_noticed.wait(60.0)
         return True
 
     wire.on_chunk = is_lost
     assert job.settle() == [None, None]
     received_bytes = job.catching[1].parts.transfer.fetch.received_bytes  # type: ignore[union-attr]
+    is_noticed.set()
     job.members.lost.clear()
     wire.on_chunk = lambda wire: True
     fetch = job.catching[1].parts.transfer.fetch

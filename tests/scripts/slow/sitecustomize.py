@@ -1,4 +1,7 @@
-"""Slow steps of every session in this process, until the file named by SLOW_UNTIL exists."""
+"""Slow steps of every session in this process, until the file named by SLOW_UNTIL exists.
+
+With PAUSE instead, a script's own pauses of exactly so many seconds end with that file.
+"""
 
 from __future__ import annotations
 
@@ -48,5 +51,18 @@ class SlowSteps(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         session.step = slow_step
 
 
-if "SLOW_UNTIL" in os.environ:
+def skip_pauses(pause_seconds: float) -> None:
+    """Let a sleep of exactly so many seconds return at once when the file exists."""
+    sleep = time.sleep
+
+    def sleep_unless_hurried(seconds: float) -> None:
+        if seconds != pause_seconds or not os.path.exists(os.environ["SLOW_UNTIL"]):
+            sleep(seconds)
+
+    time.sleep = sleep_unless_hurried
+
+
+if "PAUSE" in os.environ:
+    skip_pauses(float(os.environ["PAUSE"]))
+elif "SLOW_UNTIL" in os.environ:
     sys.meta_path.insert(0, SlowSteps())
