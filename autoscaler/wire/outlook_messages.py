@@ -132,7 +132,8 @@ class OutlookView:
         sizes: expected allocations by time.
         value_of_time_usd_per_hour: value of time that the objective stands for.
         chance: probability of keeping deadline and budget; None without them.
-        note: message about deadline and budget; None: nothing to report.
+        confidence: probability with which the owner wants to keep them; None without them.
+        note: message about deadline and budget that can't be kept or judged; None: none.
         measured: whether step times of all planned allocations were measured.
         missing: why finish and cost can't be predicted; None if they are.
     """
@@ -146,6 +147,7 @@ class OutlookView:
     sizes: tuple[PlannedSizeView, ...] = ()
     value_of_time_usd_per_hour: float | None = None
     chance: float | None = None
+    confidence: float | None = None
     note: str | None = None
     measured: bool = False
     missing: str | None = None
@@ -155,7 +157,8 @@ class OutlookView:
 class Hypothesis:
     """Changes of a job's objective to assume; None keeps a value.
 
-    A value of time replaces the preference, and also the deadline unless one is given.
+    A value of time replaces the preference, and also the deadline unless one is given; 0 is the
+    preference `cheapest`.
     `deadline_seconds` is since the Unix epoch. `maximum` is the most instances.
     """
 

@@ -41,12 +41,28 @@ def test_the_sliders_redraw_finish_cost_and_size(fleet: Api, chromium: Browser) 
         assert slider.get_attribute("aria-valuetext") != before
         assert "value=" in page.url
         shown = assumed.inner_text()
-        page.get_by_label("It must end within, hours from now").fill("0.5")
+        hours = page.get_by_label("It must end within, hours from now")
+        expect(hours).not_to_be_visible()
+        page.get_by_label("done by a deadline").check()
+        expect(assumed).to_contain_text("If it had to end within 0.")
+        expect(slider).not_to_be_visible()
+        hours.fill("0.5")
         page.keyboard.press("Enter")
         expect(assumed).to_contain_text("If it had to end within 0.5 h")
         assert assumed.inner_text() != shown and "hours=0.5" in page.url
+        assert "value=" not in page.url
         assert_accessible(visitor)
         picture(visitor, "what-if-light")
+        assert visitor.complaints == []
+
+
+def test_the_left_end_of_the_value_is_nothing(fleet: Api, chromium: Browser) -> None:
+    with visiting(chromium, fleet) as visitor:
+        page = visitor.open("/jobs/chargpt")
+        page.get_by_label("Value of an hour of waiting").focus()
+        page.keyboard.press("Home")
+        expect(page.locator("#assumed")).to_contain_text("If an hour were worth $0")
+        expect(page.locator("#assumed .assumed")).to_contain_text("nothing")
         assert visitor.complaints == []
 
 
@@ -78,8 +94,14 @@ def test_the_page_works_without_scripts(fleet: Api, chromium: Browser) -> None:
         page = visitor.open("/jobs/chargpt")
         assert not page.get_by_label("Value of an hour of waiting").is_visible()
         page.fill("#value", "100")
-        page.locator("form.slider", has=page.locator("#value")).get_by_role("button").click()
+        page.get_by_role("button", name="Predict").click()
         expect(page.locator("#assumed")).to_contain_text("If an hour were worth $100")
+        page.get_by_label("done by a deadline").check()
+        expect(page.locator("#value")).not_to_be_visible()
+        page.fill("#hours", "0.5")
+        page.get_by_role("button", name="Predict").click()
+        expect(page.locator("#assumed")).to_contain_text("If it had to end within 0.5 h")
+        expect(page.get_by_label("done by a deadline")).to_be_checked()
         page.get_by_text("All sizes and prices as a table").click()
         expect(page.locator("details table").first).to_contain_text("held")
 

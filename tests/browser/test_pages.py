@@ -137,6 +137,28 @@ def test_refusals_and_other_bills_are_accessible_and_fit(
         picture(visitor, f"unknown-job-{kind}")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_chosen_theme_outweighs_that_of_the_system(
+    usual: Api, chromium: Browser, scheme: str
+) -> None:
+    grounds = {"light": "rgb(247, 247, 245)", "dark": "rgb(16, 19, 23)"}
+    other = "dark" if scheme == "light" else "light"
+    with visiting(chromium, usual, WIDE, scheme) as visitor:
+        page = visitor.open("/jobs")
+        expect(page.locator("html")).to_have_css("background-color", grounds[scheme])
+        page.get_by_role("button", name=f"{other} page").click()
+        expect(page.locator("html")).to_have_css("background-color", grounds[other])
+        assert_accessible(visitor)
+
+
+def test_all_of_the_navigation_is_seen_on_a_phone(usual: Api, chromium: Browser) -> None:
+    with visiting(chromium, usual, PHONE) as visitor:
+        page = visitor.open("/")
+        for link in page.get_by_role("navigation").get_by_role("link").all():
+            box = link.bounding_box()
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= PHONE
+
+
 def test_the_first_page_answers_three_questions(usual: Api, chromium: Browser) -> None:
     with visiting(chromium, usual) as visitor:
         settle(visitor, "/")
@@ -144,7 +166,7 @@ def test_the_first_page_answers_three_questions(usual: Api, chromium: Browser) -
         expect(page.locator("h1")).to_contain_text("Nothing is wrong. 5 jobs run on 11 instances")
         expect(page.locator("h1")).to_contain_text("$79.12/h")
         row = page.locator("tbody", has_text="birds").first
-        expect(row.locator(".predicted")).to_contain_text("ends in")
+        expect(row.locator(".below .predicted")).to_contain_text("ends in")
         expect(row).to_contain_text("deadline in 2 h 5 min")
         expect(row.locator(".why")).to_contain_text("the cheapest in time")
         expect(page.locator("aside")).to_contain_text("no room")

@@ -15,7 +15,7 @@ from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.allocation.remaining import knows_the_end
 from autoscaler.economics.choice.demands import ChoiceReason, Demand, demand
-from autoscaler.economics.choice.requirements import remaining_constraints
+from autoscaler.economics.choice.requirements import Requirement, remaining_constraints
 from autoscaler.economics.choice.switching import SwitchContext, done_meanwhile, switches
 from autoscaler.economics.forecasts.curves import room_of, supply_of_one
 from autoscaler.economics.forecasts.forecast import Range, range_of
@@ -48,7 +48,8 @@ class JobOutlook:
         sizes: expected allocations by time.
         value_of_time_usd_per_hour: value of time that the objective stands for.
         chance: share of draws that keep deadline and budget; None if there are none.
-        note: message about deadline and budget for the owner; None: nothing to report.
+        note: message about deadline and budget that can't be kept or judged; None: `chance` has
+            all there is to report.
         is_measured: whether step times of all allocations were measured.
     """
 
@@ -115,9 +116,14 @@ def outlook(
         sizes=draws.sizes,
         value_of_time_usd_per_hour=choice.requirement.value_of_time * SECONDS_PER_HOUR,
         chance=_chance(job, supply, draws),
-        note=choice.requirement.note,
+        note=_note(choice.requirement),
         is_measured=bool(options.measured[path.first] and options.measured[path.then]),
     )
+
+
+def _note(needed: Requirement) -> str | None:
+    """Return the note of a requirement; None if it repeats how often the ends are kept."""
+    return None if needed.outlook.chance is not None else needed.note
 
 
 def _path(choice: Demand) -> _Path | None:

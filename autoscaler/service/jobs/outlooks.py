@@ -144,6 +144,7 @@ class Outlooks:
             ),
             value_of_time_usd_per_hour=prediction.value_of_time_usd_per_hour,
             chance=prediction.chance,
+            confidence=None if prediction.chance is None else objective.confidence,
             note=prediction.note,
             measured=prediction.is_measured,
         )
@@ -200,11 +201,12 @@ def _assumed_objective(present: Objective, assumed: Hypothesis, now_seconds: flo
         SpecError: a value is invalid, or the deadline has passed.
     """
     objective = present
-    if assumed.value_of_time_usd_per_hour is not None:
+    value = assumed.value_of_time_usd_per_hour
+    if value is not None:
         objective = replace(
             objective,
-            preference=Preference.VALUE_OF_TIME,
-            value_of_time_usd_per_hour=assumed.value_of_time_usd_per_hour,
+            preference=Preference.CHEAPEST if value == 0 else Preference.VALUE_OF_TIME,
+            value_of_time_usd_per_hour=value or None,
             deadline_seconds=None,
         )
     if assumed.deadline_seconds is not None:

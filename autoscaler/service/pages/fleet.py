@@ -194,12 +194,7 @@ def _worth(row: ShownJob) -> float:
 
 def _axis(rows: Sequence[ShownJob], now_seconds: float) -> FinishAxis:
     """Return the time axis that all rows share."""
-    ends = []
-    for row in rows:
-        finish = None if row.prospect is None else row.prospect.outlook.finish_seconds
-        if finish is not None:
-            ends.append(finish.band[1])
-        deadline = row.view.objective.deadline_seconds
-        if deadline is not None:
-            ends.append(deadline)
-    return axis_of(ends, now_seconds)
+    outlooks = [row.prospect.outlook for row in rows if row.prospect is not None]
+    ends = [known.finish_seconds.band for known in outlooks if known.finish_seconds is not None]
+    deadlines = [row.view.objective.deadline_seconds for row in rows]
+    return axis_of(ends, [due for due in deadlines if due is not None], now_seconds)

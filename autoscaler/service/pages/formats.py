@@ -151,18 +151,25 @@ def machine_time(at_seconds: float) -> str:
     return f"{datetime.fromtimestamp(at_seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def objective_text(objective: Objective, now_seconds: float) -> str:
-    """Return an objective in words, such as "deadline in 3 h, budget $20.00"."""
+def objective_text(objective: Objective, now_seconds: float, has_ended: bool = False) -> str:
+    """Return an objective in words, such as "deadline in 3 h, budget $20.00".
+
+    The deadline of a job that has ended is a date: it is not due any more.
+    """
     parts = []
     match objective.preference:
         case Preference.VALUE_OF_TIME:
             value = objective.value_of_time_usd_per_hour or 0.0
-            shown = f"${value:,.0f}" if value == round(value) else billed(value)
-            parts.append(f"an hour of waiting is worth {shown}")
+            worth = f"${value:,.0f}" if value == round(value) else billed(value)
+            parts.append(f"an hour of waiting is worth {worth}")
         case preference:
             parts.append(str(preference))
     if objective.deadline_seconds is not None:
-        parts.append(f"deadline {relative(objective.deadline_seconds, now_seconds)}")
+        deadline_seconds = objective.deadline_seconds
+        shown = (
+            absolute(deadline_seconds) if has_ended else relative(deadline_seconds, now_seconds)
+        )
+        parts.append(f"deadline {shown}")
     if objective.budget_usd is not None:
         parts.append(f"budget {billed(objective.budget_usd)}")
     return ", ".join(parts)

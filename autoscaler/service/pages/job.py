@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -24,6 +25,7 @@ from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.views import Views, decision_view
 from autoscaler.service.pages.answers import job_answers
 from autoscaler.service.pages.curve_chart import NARROW, WIDE, curve_chart
+from autoscaler.service.pages.formats import significant
 from autoscaler.service.pages.log_lines import LogLineView, last_lines
 from autoscaler.service.pages.prospects import productive_share
 from autoscaler.service.pages.rendering import Pages
@@ -44,7 +46,6 @@ _SIZES: Final = 400
 _POINTS: Final = 300
 _LINES: Final = 12
 _LOG_LINES: Final = 400
-_LEAST_VALUE: Final = 0.01
 _SECONDS_PER_HOUR: Final = 3600.0
 
 
@@ -71,10 +72,42 @@ class Slider:
     value: float
 
 
+class AssumedTerm(StrEnum):
+    """Term of a hypothetical objective. A what-if assumes one of them; the value is the field."""
+
+    VALUE = "value"
+    HOURS = "hours"
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfQuery:
+    """Texts of a what-if in an address: the term, $ an hour, and hours from now to the deadline.
+
+    Without a term, the value counts if it is given, and else the hours.
+    """
+
+    assume: str = ""
+    value: str = ""
+    hours: str = ""
+
+    @property
+    def term(self) -> AssumedTerm | None:
+        """Term that is assumed; None: none."""
+        if self.assume in tuple(AssumedTerm):
+            return AssumedTerm(self.assume)
+        if self.value:
+            return AssumedTerm.VALUE
+        return AssumedTerm.HOURS if self.hours else None
+
+
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Sliders and fields of a hypothetical objective, with present outlook, answer and error."""
+    """Sliders and fields of a hypothetical objective, with present outlook, answer and error.
 
+    `term` is the one whose slider is in force; `value` and `hours` are the texts of the fields.
+    """
+
+    term: AssumedTerm
     value_slider: Slider
     hours_slider: Slider
     value: str
@@ -82,6 +115,15 @@ class Assumption:
     present: OutlookView
     view: WhatIfView | None
     error: str | None
+
+
+def what_if_query(
+    assume: str = Query(default="", max_length=30),
+    value: str = Query(default="", max_length=30),
+    hours: str = Query(default="", max_length=30),
+) -> WhatIfQuery:
+    """Return the what-if of a request's address."""
+    return WhatIfQuery(assume, value, hours)
 
 
 def job_page_router(pages: Pages, sources: JobPageSources) -> APIRouter:
@@ -95,26 +137,23 @@ def job_page_router(pages: Pages, sources: JobPageSources) -> APIRouter:
     def job_page(
         request: Request,
         name: str,
-        value: str = Query(default="", max_length=30),
-        hours: str = Query(default="", max_length=30),
+        asked: WhatIfQuery = Depends(what_if_query),
         requester: Requester = Depends(Permit(AccessAction.READ)),
     ) -> Response:
         job = meant(name, requester)
         values = _values_of(sources, job, requester)
-        assumption = assumed(sources, job, values["outlook"], value, hours)
+        assumption = assumed(sources, job, values["outlook"], asked)
         return pages.page(request, "job.html", requester, assumption=assumption, **values)
 
     @router.get("/jobs/{name}/what-if")
     def what_if(
         request: Request,
         name: str,
-        value: str = Query(default="", max_length=30),
-        hours: str = Query(default="", max_length=30),
+        asked: WhatIfQuery = Depends(what_if_query),
         requester: Requester = Depends(Permit(AccessAction.READ)),
     ) -> Response:
         job = meant(name, requester)
-        outlook = sources.outlooks.outlook(job)
-        assumption = assumed(sources, job, outlook, value, hours)
+        assumption = assumed(sources, job, sources.outlooks.outlook(job), asked)
         return pages.page(request, "job_what_if.html", requester, assumption=assumption)
 
     @router.get("/jobs/{name}/log")
@@ -257,47 +296,65 @@ def _bar(first: float, done: float, predicted: Any, bound: float | None) -> Band
 
 
 def assumed(
-    sources: JobPageSources, job: JobRecord, outlook: OutlookView, value: str, hours: str
+    sources: JobPageSources, job: JobRecord, outlook: OutlookView, asked: WhatIfQuery
 ) -> Assumption | None:
-    """Return the what-if of a page; None if the job's end can't be predicted.
-
-    `value` ($ an hour) and `hours` from now to the deadline are texts of the address. The value
-    wins if both are given.
-    """
+    """Return the what-if of a page; None if the job's end can't be predicted."""
     if outlook.finish_seconds is None:
         return None
-    now_seconds = outlook.at_seconds
-    present_value = outlook.value_of_time_usd_per_hour or 0.0
-    if present_value < _LEAST_VALUE:  # a deadline decides: the price of what it holds
-        present_value = max((size.usd_per_hour for size in outlook.sizes), default=1.0) or 1.0
-    left_seconds = max(outlook.finish_seconds.median - now_seconds, 60.0)
-    deadline_seconds = outlook.deadline_seconds
-    if deadline_seconds is None or deadline_seconds <= now_seconds:
-        deadline_seconds = now_seconds + left_seconds
-    present_hours = (deadline_seconds - now_seconds) / _SECONDS_PER_HOUR
-    value_slider = Slider(present_value / 100, present_value * 100, present_value)
-    hours_slider = Slider(present_hours / 8, present_hours * 8, present_hours)
+    value_slider, hours_slider = _sliders(outlook)
+    usual = AssumedTerm.VALUE if outlook.deadline_seconds is None else AssumedTerm.HOURS
     view, error = None, None
     try:
-        hypothesis = _hypothesis(value, hours, now_seconds)
+        hypothesis = _hypothesis(asked, outlook.at_seconds)
         if hypothesis is not None:
             view = sources.outlooks.what_if(job, hypothesis, outlook)
     except CastorError as refusal:
         error = str(refusal)
-    return Assumption(value_slider, hours_slider, value, hours, outlook, view, error)
+    return Assumption(
+        term=asked.term or usual,
+        value_slider=value_slider,
+        hours_slider=hours_slider,
+        value=asked.value or _field_text(value_slider.value),
+        hours=asked.hours or _field_text(hours_slider.value),
+        present=outlook,
+        view=view,
+        error=error,
+    )
 
 
-def _hypothesis(value: str, hours: str, now_seconds: float) -> Hypothesis | None:
+def _sliders(outlook: OutlookView) -> tuple[Slider, Slider]:
+    """Return the sliders of the value of an hour and of the hours to the deadline.
+
+    Both stand at their present value. The middle of the first is the price of what the job holds
+    if an hour counts nothing now.
+    """
+    now_seconds, finish = outlook.at_seconds, outlook.finish_seconds
+    value = outlook.value_of_time_usd_per_hour or 0.0
+    middle = value or max((size.usd_per_hour for size in outlook.sizes), default=0.0) or 1.0
+    deadline_seconds = outlook.deadline_seconds
+    if deadline_seconds is None or deadline_seconds <= now_seconds:
+        left_seconds = 0.0 if finish is None else finish.median - now_seconds
+        deadline_seconds = now_seconds + max(left_seconds, 60.0)
+    hours = (deadline_seconds - now_seconds) / _SECONDS_PER_HOUR
+    return Slider(middle / 100, middle * 100, value), Slider(hours / 8, hours * 8, hours)
+
+
+def _field_text(value: float) -> str:
+    return significant(value, 2).replace(",", "")
+
+
+def _hypothesis(asked: WhatIfQuery, now_seconds: float) -> Hypothesis | None:
     """Return the assumptions of an address; None without any.
 
     Raises:
         SpecError: a text is no number.
     """
-    if value:
-        return Hypothesis(value_of_time_usd_per_hour=_number(value, "value of time"))
-    if hours:
-        seconds = _number(hours, "hours to the deadline") * _SECONDS_PER_HOUR
-        return Hypothesis(deadline_seconds=now_seconds + seconds)
+    match asked.term:
+        case AssumedTerm.VALUE if asked.value:
+            return Hypothesis(value_of_time_usd_per_hour=_number(asked.value, "value of time"))
+        case AssumedTerm.HOURS if asked.hours:
+            seconds = _number(asked.hours, "hours to the deadline") * _SECONDS_PER_HOUR
+            return Hypothesis(deadline_seconds=now_seconds + seconds)
     return None
 
 

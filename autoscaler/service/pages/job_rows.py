@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.service.pages.fleet_summary import BlockGroup
 from autoscaler.service.pages.prospects import Prospect
 from autoscaler.wire.messages import JobView
@@ -26,8 +27,18 @@ class ShownJob:
         return min(report.progress_examples / report.total_examples, 1.0)
 
     @property
+    def measured_goodput(self) -> float | None:
+        """Measured useful examples per second; None if none are reported."""
+        return None if self.view.report is None else self.view.report.goodput_measured
+
+    @property
     def goodput(self) -> float | None:
-        """Useful examples per second, measured or else predicted."""
-        report = self.view.report
-        measured = None if report is None else report.goodput_measured
-        return self.view.goodput_predicted if measured is None else measured
+        """Useful examples per second: measured, or else by the model.
+
+        Once all instances train, the model's figure is the one of its curve.
+        """
+        if self.measured_goodput is not None:
+            return self.measured_goodput
+        trains = all(held.phase is InstancePhase.TRAINING for held in self.view.instances)
+        predicted = None if self.prospect is None else self.prospect.goodput
+        return predicted if trains and predicted is not None else self.view.goodput_predicted

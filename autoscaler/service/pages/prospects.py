@@ -50,12 +50,13 @@ class Prospect:
     """Predicted finish of a job, the steps around its present size, and its course so far.
 
     `goodputs` are mean goodputs of intervals of equal length, the oldest first. `offer` is the
-    offer that the job holds. `last` is the step to the present size, `next` the one beyond; None:
-    unknown, or there is none.
+    offer that the job holds, and `goodput` that of its model on what it holds. `last` is the step
+    to the present size, `next` the one beyond; None: unknown, or there is none.
     """
 
     outlook: OutlookView
     offer: str | None = None
+    goodput: float | None = None
     last: SizeStep | None = None
     next: SizeStep | None = None
     goodputs: tuple[float, ...] = ()
@@ -77,6 +78,7 @@ def prospect_of(
     return Prospect(
         outlook,
         offer,
+        held.goodput,
         _step(by_instances.get(count - 1), held, value),
         _further(held, by_instances.get(count + 1), value),
         goodputs,

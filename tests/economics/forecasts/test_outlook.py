@@ -67,7 +67,7 @@ def test_an_earlier_deadline_costs_more_and_is_kept() -> None:
         ends = Objective(deadline_seconds=NOW + share * alone)
         found = foreseen(replace(state, objective=ends))
         assert 0.5 * share * alone < found.seconds.high <= share * alone
-        assert found.chance == 1.0 and found.note is not None
+        assert found.chance == 1.0 and found.note is None
         usd.append(found.usd.median)
     assert usd == sorted(usd)
 

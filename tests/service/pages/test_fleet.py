@@ -166,12 +166,32 @@ def test_the_course_is_the_mean_goodput_of_equal_intervals() -> None:
     assert course_of(samples[:2]) == () and course_of([sample(1.0, 1.0)] * 3) == ()
 
 
-@given(st.lists(st.floats(NOW, NOW + 1e7), max_size=20))
-def test_an_axis_holds_most_ends_and_few_marks(ends: list[float]) -> None:
-    axis = axis_of(ends, NOW)
-    assert axis.last_seconds > NOW and len(axis.marks) <= 4
+@given(st.lists(st.floats(NOW, NOW + 1e7), max_size=20), st.lists(st.floats(0, 1e9), max_size=5))
+def test_an_axis_holds_most_ends_and_few_marks(ends: list[float], deadlines: list[float]) -> None:
+    axis = axis_of([(end, end) for end in ends], deadlines, NOW)
+    assert NOW <= axis.first_seconds < axis.last_seconds and len(axis.marks) <= 4
     assert sum(axis.is_beyond(end) for end in ends) <= max(0.2 * len(ends), 0)
     assert all(0 <= axis.at(end) <= 100 for end in ends)
+    assert all(axis.first_seconds <= end for end in ends if end > NOW)
+
+
+def test_an_axis_is_as_long_as_what_is_predicted() -> None:
+    minutes = axis_of([(NOW + 60, NOW + 100), (NOW + 120, NOW + 150)], [NOW + 7200], NOW)
+    assert minutes.last_seconds - NOW == 150 * 1.08 and minutes.is_beyond(NOW + 7200)
+    assert (minutes.first_seconds, minutes.first_text) == (NOW, "now")
+    assert [text for _, text in minutes.marks] == ["in 1 min", "in 2 min"]
+    near = axis_of([(NOW + 60, NOW + 100)], [NOW + 300, NOW - 50], NOW)
+    assert not near.is_beyond(NOW + 300)
+    assert axis_of([], [], NOW).last_seconds == NOW + 20
+    assert not axis_of([], [NOW + 9000], NOW).is_beyond(NOW + 9000)
+
+
+def test_an_axis_begins_before_its_first_event_if_that_is_far() -> None:
+    hours = axis_of([(NOW + 7500, NOW + 7900), (NOW + 8000, NOW + 9000)], [], NOW)
+    assert hours.first_text == "in 2 h" and hours.first_seconds == NOW + 7200
+    assert [text for _, text in hours.marks] == ["in 2 h 30 min"]
+    soon = axis_of([(NOW + 600, NOW + 700), (NOW + 8000, NOW + 9000)], [], NOW)
+    assert soon.first_text == "now"
 
 
 def test_a_slow_value_is_shown_as_it_was_until_the_next_one_is_there() -> None:

@@ -9,9 +9,11 @@ from decimal import Decimal
 import pytest
 
 from autoscaler.domain.access import Role
-from autoscaler.domain.objective import Objective
+from autoscaler.domain.job import JobPhase
+from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.report import Failure, FailureCategory
 from autoscaler.service.pages import job
+from autoscaler.service.pages.formats import absolute, significant
 from autoscaler.wire.access_messages import InvitationRequest
 from tests.service.agents import SPEC
 from tests.service.conftest import Api
@@ -67,7 +69,59 @@ def test_deadline_and_budget_stand_beside_the_predicted_bands(api: Api) -> None:
     )
     api.world.store.jobs.change_spec("job", objective=objective)
     text = PageVisitor(api).text("/jobs/job")
-    assert "Budget $0.50" in text and "Deadline in 1 h" in text and "of cases" in text
+    assert "Budget $0.50" in text and "Deadline in 1 h kept in 100 % of cases" in text
+    assert text.count("kept in 100 % of cases") == 1, text
+
+
+def test_a_budget_alone_says_how_surely_it_is_kept(api: Api) -> None:
+    trains(api)
+    api.world.store.jobs.change_spec("job", objective=Objective(budget_usd=Decimal("20")))
+    assert re.search(r"Budget \$20\.00 kept in \d+ % of cases", PageVisitor(api).text("/jobs/job"))
+
+
+def test_a_deadline_that_is_kept_too_rarely_names_what_was_asked(api: Api) -> None:
+    trains(api)
+    soon = Objective(deadline_seconds=api.world.clock.now() + 10.0)
+    api.world.store.jobs.change_spec("job", objective=soon)
+    outlook = api.client.outlook("job")
+    text = PageVisitor(api).text("/jobs/job")
+    assert outlook.chance is not None and outlook.chance < 0.9 == outlook.confidence
+    assert f"kept in {100 * outlook.chance:.0f} % of cases, 90 % asked" in text
+    assert "deadline out of reach" in text
+
+
+def test_the_header_and_the_curve_have_one_figure_of_the_model(api: Api) -> None:
+    trains(api)
+    held = api.client.curve("job").held
+    assert held is not None
+    figure = significant(held.goodput)
+    text = PageVisitor(api).text("/jobs/job")
+    report = api.client.job("job").report
+    assert report is not None and report.goodput_measured is not None
+    assert (
+        f"Goodput {significant(report.goodput_measured)} examples/s measured at batch "
+        f"{report.batch.total:,}; {figure} by the model at its best batch"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("due_seconds", "words"),
+    [(7200.0, "kept with 1 h 59 min to spare"), (20.0, "missed by 40 s")],
+)
+def test_an_ended_job_shows_last_values_and_no_present_ones(
+    api: Api, due_seconds: float, words: str
+) -> None:
+    trains(api)
+    deadline = api.world.clock.now() + due_seconds
+    api.world.store.jobs.change_spec("job", objective=Objective(deadline_seconds=deadline))
+    api.world.clock.advance(60.0)
+    api.world.store.jobs.set_phase("job", JobPhase.FINISHED, api.world.clock.now())
+    text = PageVisitor(api).text("/jobs/job")
+    assert "deadline in" not in text and "Deadline in" not in text
+    assert absolute(deadline) in text and words in text
+    assert "Price now" not in text and "by the model at" not in text
+    assert "Last goodput" in text and "Cost in all" in text and "From start to end" in text
+    assert "What more instances would have bought" in text
 
 
 def test_the_what_if_is_a_form_whose_address_shows_another_person_the_same(api: Api) -> None:
@@ -78,6 +132,57 @@ def test_the_what_if_is_a_form_whose_address_shows_another_person_the_same(api: 
     part = visitor.get("/jobs/job/what-if?hours=0.5").text
     assert "If it had to end within 0.5 h" in part and "<html" not in part
     assert api.client.job("job").objective == SPEC.objective
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("assume=hours&value=40&hours=0.5", "If it had to end within 0.5 h"),
+        ("assume=value&value=40&hours=0.5", "If an hour were worth $40"),
+        ("value=40&hours=0.5", "If an hour were worth $40"),
+        ("assume=value&hours=0.5", "With its own objective"),
+        ("assume=else&hours=0.5", "If it had to end within 0.5 h"),
+        ("value=0", "If an hour were worth $0"),
+    ],
+)
+def test_the_chosen_one_of_two_terms_is_in_force(api: Api, query: str, words: str) -> None:
+    trains(api)
+    visitor = PageVisitor(api)
+    text = visitor.text(f"/jobs/job?{query}")
+    assert words in text and ("If " in text) is words.startswith("If "), text
+    chosen = re.findall(
+        r'name="assume" value="(\w+)" checked', visitor.get(f"/jobs/job?{query}").text
+    )
+    assert chosen == ["hours" if "0.5 h" in words else "value"]
+
+
+def test_the_choice_of_a_job_without_a_what_if_is_that_of_its_objective(api: Api) -> None:
+    trains(api)
+    visitor = PageVisitor(api)
+    assert 'value="value" checked' in visitor.get("/jobs/job").text
+    deadline = Objective(deadline_seconds=api.world.clock.now() + 7200.0)
+    api.world.store.jobs.change_spec("job", objective=deadline)
+    assert 'value="hours" checked' in visitor.get("/jobs/job").text
+    assert re.search(r'id="hours"[^>]* value="2\.0"', visitor.get("/jobs/job").text)
+
+
+@pytest.mark.parametrize(
+    ("objective", "shown"),
+    [
+        (Objective(Preference.CHEAPEST), "nothing"),
+        (Objective(Preference.VALUE_OF_TIME, 0.045), "about $0.045"),
+        (Objective(Preference.VALUE_OF_TIME, 40.0), "about $40"),
+    ],
+)
+def test_the_slider_stands_at_what_an_hour_counts(
+    api: Api, objective: Objective, shown: str
+) -> None:
+    trains(api)
+    api.world.store.jobs.change_spec("job", objective=objective)
+    visitor = PageVisitor(api)
+    assert f"An hour counts {shown}" in visitor.text("/jobs/job")
+    value = re.search(r'id="value"[^>]* value="([^"]*)"', visitor.get("/jobs/job").text)
+    assert value is not None and value[1] == (shown.split("$")[-1] if "$" in shown else "0")
 
 
 @pytest.mark.parametrize(
