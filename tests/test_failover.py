@@ -303,7 +303,7 @@ def test_a_follower_replaces_a_leader_that_is_killed_or_frozen_under_load(
     _print_figures(pair, seconds, len(load.submitted))
     print(f"without writes: longest {max(gaps):.1f} s")
     assert len(gaps) == kills + freezes
-    assert max(gaps) < 10.0
+    assert max(gaps) < 30.0
 
 
 def _gaps_seconds(pair: Pair) -> list[float]:

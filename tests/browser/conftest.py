@@ -9,12 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from tests.browser.chromium import chromium_path, launched
 from tests.service.conftest import TOKEN, Api, served
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
+PATIENCE_MILLISECONDS = 60_000  # for a browser on a busy machine
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 # What Chromium says of every form with a password and no name of a person.
 HARMLESS = ("Password forms should have",)
 
@@ -70,7 +79,7 @@ def visiting(
         java_script_enabled=scripts,
         reduced_motion="reduce",
     )
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     visitor = Visitor(api, context, context.new_page())
 
     def note(message: ConsoleMessage) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -82,7 +83,7 @@ def test_a_decision_on_the_axis_opens_its_sentence(fleet: Api, chromium: Browser
         tick = page.locator(".series.wide .decision-tick").first
         tick.focus()
         page.keyboard.press("Enter")
-        assert "#decision-" in page.url
+        expect(page).to_have_url(re.compile("#decision-"))
         sentence = page.locator("li:target")
         expect(sentence).to_be_visible()
         sentence.locator("summary").click()

@@ -72,7 +72,7 @@ class Terminal:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while self.castor("status").returncode != 0:
             assert self.controller.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline, self._log.read_text()
@@ -89,7 +89,7 @@ class Terminal:
         for job in ("good", "long"):
             self.castor("stop", job, "--wait")
         self.controller.terminate()
-        assert self.controller.wait(30) == -signal.SIGTERM
+        assert self.controller.wait(60) == -signal.SIGTERM
         assert not (self.state / "castor.db-wal").exists(), "the store was not closed"
         log = self._log.read_text()
         assert "SIGTERM: planning and the API stop; " in log

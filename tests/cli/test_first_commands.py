@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from autoscaler.spec.job_file import load_job
+from tests.builders.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 READY = "listening on"
@@ -32,34 +33,29 @@ def castor(*words: str) -> list[str]:
 
 
 @contextmanager
-def controller(environment: dict[str, str]) -> Iterator[None]:
-    """Run `castor serve` on a free port until the block ends."""
-    process = subprocess.Popen(
-        castor("serve", "--port", "0"),
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert process.stderr is not None
+def controller(environment: dict[str, str], log: Path, *options: str) -> Iterator[None]:
+    """Run `castor serve` on a free port until the block ends; it logs to a file."""
+    command = castor("serve", "--port", "0", *options)
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stderr=errors, env=environment)
     try:
-        assert any(READY in line for line in process.stderr)
+        wait_until(lambda: READY in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
         yield
     finally:
-        subprocess.run(
-            castor("drain", "--all", "-y"), env=environment, capture_output=True, timeout=120
-        )
+        drain = castor("drain", "--all", "-y")
+        subprocess.run(drain, env=environment, capture_output=True, timeout=120)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.wait(60)
 
 
-@pytest.mark.timeout(300)
 def test_the_first_commands_of_the_readme_work_on_a_new_controller(tmp_path: Path) -> None:
     environment = os.environ | {"CASTOR_STATE": str(tmp_path / "state"), "COLUMNS": "400"}
     environment.pop("CASTOR_URL", None)
     serve, *others = first_commands()
     assert serve == ["castor", "serve"]
     assert [words[1] for words in others][:3] == ["plan", "submit", "status"]
-    with controller(environment):
+    with controller(environment, tmp_path / "controller.log"):
         for words in others:
             ended = subprocess.run(
                 castor(*words[1:]), cwd=ROOT, env=environment, capture_output=True, text=True

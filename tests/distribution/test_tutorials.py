@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import pytest
 import yaml
 
 from autoscaler.spec.job_file import load_job
-from tests.cli.test_first_commands import castor
+from tests.cli.test_first_commands import castor, controller
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -83,21 +81,6 @@ def test_job_files_of_many_documents_are_read() -> None:
     assert {"README.md", "start.md", "from-slurm.md", "job-file.md"} <= documents
 
 
-@contextmanager
-def controller(environment: dict[str, str]) -> Iterator[None]:
-    """Run `castor serve` on a free port until the block ends."""
-    command = castor("serve", "--port", "0", "--boot-seconds", "0.1")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    try:
-        assert any("listening on" in line for line in process.stderr)
-        yield
-    finally:
-        subprocess.run(castor("drain", "--all"), env=environment, capture_output=True, timeout=120)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-
-
 def run_all(document: Path, directory: Path) -> dict[str, str]:
     """Write the files of a tutorial, run its commands, and return their outputs.
 
@@ -113,7 +96,7 @@ def run_all(document: Path, directory: Path) -> dict[str, str]:
     }
     environment.pop("CASTOR_URL", None)
     outputs = {}
-    with controller(environment):
+    with controller(environment, directory.with_name("controller.log"), "--boot-seconds", "0.1"):
         for words in commands(document):
             command = castor(*words[1:]) if words[0] == "castor" else words
             completed = subprocess.run(

@@ -72,7 +72,6 @@ class EndToEndSuite:
             "no files of the job are on the controller's disk"
         )
 
-    @pytest.mark.timeout(100)
     def test_a_check_finds_no_fault_in_the_infrastructure(
         self, deployment: Deployment, machines: Machines
     ) -> None:
@@ -89,7 +88,6 @@ class EndToEndSuite:
         assert "it has ended" in trial[-1]["text"] and machines.launched == 1
         assert machines.alive() == []
 
-    @pytest.mark.timeout(200)
     def test_a_drain_leaves_nothing(self, deployment: Deployment, machines: Machines) -> None:
         deployment.submit("words")
         observed = ObservedJob(deployment, machines, "words")
@@ -100,7 +98,6 @@ class EndToEndSuite:
         assert observed.job().phase is JobPhase.STOPPED
         observed.wait_for(lambda: not machines.remaining(), "the end of the instance")
 
-    @pytest.mark.timeout(300)
     def test_a_stopped_job_is_fetched_from_storage_and_resumed(
         self, deployment: Deployment, machines: Machines, tmp_path: Path
     ) -> None:
@@ -123,7 +120,6 @@ class EndToEndSuite:
         assert f"goes on from {saved * 16.0}" in deployment.castor("logs", "words.2")
         observed.wait_for(lambda: not machines.remaining(), "the end of all instances")
 
-    @pytest.mark.timeout(300)
     def test_an_instance_with_a_forged_identity_is_refused(
         self, deployment: Deployment, machines: Machines
     ) -> None:

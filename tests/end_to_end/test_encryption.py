@@ -19,7 +19,6 @@ SCRIPT = "print('it ran', flush=True)\n"
 JOB = "name: hello\ncommand: python hello.py\ninstances: {min: 1, max: 1}\n"
 
 
-@pytest.mark.timeout(240)
 def test_an_instance_joins_over_tls_and_others_are_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text(SCRIPT)
     (tmp_path / "hello.yaml").write_text(JOB)

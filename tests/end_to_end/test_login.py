@@ -64,7 +64,6 @@ class Person:
         return rest
 
 
-@pytest.mark.timeout(180)
 def test_a_person_logs_in_at_a_controller_without_a_browser_of_the_machine(tmp_path: Path) -> None:
     ada = oidc_provider_mock.User(sub="ada", claims={"email": ADA, "email_verified": True})
     with oidc_provider_mock.run_server_in_thread(user_claims=[ada]) as provider:

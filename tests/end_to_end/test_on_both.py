@@ -70,7 +70,6 @@ def deployment(ec2: AwsMachines, compute: GcpMachines, tmp_path: Path) -> Iterat
 
 
 @pytest.mark.gcp
-@pytest.mark.timeout(300)
 def test_a_job_moves_to_the_other_cloud_by_its_checkpoint_and_ends_there(
     deployment: Deployment, ec2: AwsMachines, compute: GcpMachines
 ) -> None:

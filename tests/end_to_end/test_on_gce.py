@@ -73,7 +73,6 @@ class TestOnGce(EndToEndSuite):
     forgery_error = "the identity token is not valid"
     regions = (REGION, OTHER_REGION)
 
-    @pytest.mark.timeout(200)
     def test_a_preemption_with_all_notices_at_once_leaves_time_to_save(
         self, deployment: Deployment, machines: GcpMachines
     ) -> None:

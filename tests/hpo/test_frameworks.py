@@ -23,7 +23,6 @@ def own_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("framework", ["lightning", "transformers"])
 def test_a_trial_of_another_framework_goes_on_after_a_kill(
     framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -47,7 +46,6 @@ def square(trial: optuna.Trial) -> float:
     return trial.suggest_float("x", 0.0, 1.0) ** 2
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_mlflow_has_a_run_for_each_trial(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -62,7 +60,6 @@ def test_mlflow_has_a_run_for_each_trial(tmp_path: Path) -> None:
     assert found == {str(trial.number): (trial.value, "kept") for trial in study.trials}
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_weights_and_biases_has_a_run_for_each_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -118,7 +118,7 @@ def test_a_successor_that_comes_at_once_does_not_hold_up_the_survivors(fleet: Fl
     wait_until(lambda: len(peers[-1].steps()) > 20, description="the last successor")
     times = [line["at"] for line in survivor.steps() if line["committed"]]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
-    assert longest < 8, f"training stood still for {longest:.1f} s"
+    assert longest < 15, f"training stood still for {longest:.1f} s"
 
 
 def test_members_train_on_while_a_joiner_rehearses(fleet: Fleet) -> None:
@@ -157,7 +157,7 @@ def test_training_goes_on_without_the_lighthouse_and_grows_when_it_is_back(
     )
     times = [line["at"] for line in first.steps()]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
-    assert longest < 10, f"training stood still for {longest:.1f} s"
+    assert longest < 15, f"training stood still for {longest:.1f} s"
     for replica in fleet.replicas:
         replica.kill()
     assert_replicas_agree(fleet)

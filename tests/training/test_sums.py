@@ -207,7 +207,6 @@ def test_a_member_that_evaluates_is_awaited_for_hours_while_it_is_heard() -> Non
     members.close()
 
 
-@pytest.mark.timeout(60)
 def test_a_world_is_given_up_when_a_member_is_lost_before_it_has_formed() -> None:
     members = Members(2, forming_seconds=600.0)
     first, second = members.places(2)
@@ -224,7 +223,6 @@ def test_a_world_is_given_up_when_a_member_is_lost_before_it_has_formed() -> Non
     members.close()
 
 
-@pytest.mark.timeout(60)
 def test_a_store_whose_host_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "_STORE_TIMEOUT", timedelta(seconds=600))
     members = Members(1)

@@ -78,7 +78,7 @@ def test_who_gave_its_instance_back_is_not_given_one_to_be_pruned(
             site.take_back(f"sweep-{trial.number}")
             gone.set()
             raise SystemExit(0)
-        gone.wait(10.0)
+        gone.wait(60.0)
         return reporting(trial)
 
     site, study = site_of(objective), study_of()

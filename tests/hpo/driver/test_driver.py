@@ -57,7 +57,7 @@ def test_a_trial_begins_as_soon_as_the_one_before_has_its_instance(
     both = threading.Barrier(2)
 
     def needs_another(trial: optuna.Trial) -> float:
-        both.wait(20.0)
+        both.wait(60.0)
         return float(trial.suggest_float("x", 0.0, 1.0))
 
     study = study_of()

@@ -64,9 +64,9 @@ class PairedSite(Site):
             assert isinstance(trial, RemoteTrial)
             end = run_objective(self.objective, trial)
             if number == 1:
-                assert self._told[order].wait(20.0)
+                assert self._told[order].wait(60.0)
             elif order > 0:
-                assert self._over[order - 1].wait(20.0), "the driver is there as long"
+                assert self._over[order - 1].wait(60.0), "the driver is there as long"
             send_end(line, end)
         except WorkerDied:
             return

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import optuna
-import pytest
 from optuna.trial import TrialState
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "one_trial.py"
@@ -20,14 +19,12 @@ def run_one_trial(state: Path, *storage: str) -> None:
     subprocess.run([sys.executable, str(SCRIPT), *storage], env=environment, check=True)
 
 
-@pytest.mark.timeout(120)
 def test_a_study_in_memory_leaves_no_state(tmp_path: Path) -> None:
     run_one_trial(tmp_path)
     assert list((tmp_path / "studies").iterdir()) == []
     assert set(tmp_path.iterdir()) == {tmp_path / "studies"}
 
 
-@pytest.mark.timeout(120)
 def test_a_finished_study_goes_on_with_its_database(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
     for _ in range(2):

@@ -22,7 +22,6 @@ def alive_in(state: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_nothing_outlives_it_and_the_next_goes_on(tmp_path: Path) -> None:
     state, storage = tmp_path / "state", f"sqlite:///{tmp_path}/study.db"
     environment = {**os.environ, "CASTOR_STATE": str(state)}

@@ -44,7 +44,6 @@ def study_of(storage: str | None = None) -> optuna.Study:
     )
 
 
-@pytest.mark.timeout(240)
 def test_a_study_whose_worker_is_killed_is_what_it_is_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

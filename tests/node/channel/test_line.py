@@ -145,11 +145,11 @@ def test_it_is_quiet_also_where_a_message_could_not_be_taken_in(path: Path) -> N
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(path))
         peer.sendall(b'{"kind": "left"}\n')
-        assert told.wait(10)
+        assert told.wait(60)
         wait_until(lambda: line.is_quiet)
     for thread in set(threading.enumerate()) - others:
         if thread.name == "castor-line-in":
-            thread.join(10)
+            thread.join(60)
 
 
 def test_a_new_agent_takes_the_line_over_and_says_no_more_than_it_knows(

@@ -76,7 +76,7 @@ def test_the_thread_asks_again_only_where_there_are_gpus() -> None:
     enough, hold, given = threading.Event(), threading.Event(), answers()
     meter = GpuMeter(VirtualClock(0.0), lambda: next(given))
     meter.start()
-    assert enough.wait(20)
+    assert enough.wait(60)
     assert meter.use() == USE
     asked = threading.Event()
 

@@ -206,7 +206,6 @@ def test_every_page_of_the_price_list_is_read(world: AwsWorld) -> None:
     assert world.account.calls["GetProducts"] == 3 + 1
 
 
-@pytest.mark.timeout(60)
 def test_a_price_list_whose_pages_repeat_a_token_gives_no_price(world: AwsWorld) -> None:
     world.account.other_prices["g4dn.xlarge"] = ["0.5", "0.52"]
     world.account.page, world.account.repeats_token = 1, True
@@ -283,7 +282,6 @@ def test_every_page_of_the_quotas_is_read(world: AwsWorld) -> None:
     assert world.account.calls["ListServiceQuotas"] == 3
 
 
-@pytest.mark.timeout(60)
 def test_quotas_whose_pages_repeat_a_token_bound_nothing(world: AwsWorld) -> None:
     world.account.page, world.account.repeats_token = 2, True
     assert all("Spot Instance Requests" not in limit.name for limit in world.connect().limits())

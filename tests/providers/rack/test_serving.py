@@ -71,7 +71,6 @@ def agent_of(machine: Machine, disk: Path) -> subprocess.Popen[bytes]:
         )
 
 
-@pytest.mark.timeout(240)
 def test_a_job_runs_on_a_machine_that_is_started_and_stopped(
     rack: Rack, installed_rack: Path, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def test_the_page_answers_before_all_is_added_up_and_loads_again(
     may_go, costs = Event(), Views.costs
 
     def slow(views: Views, now_seconds: float) -> CostView:
-        may_go.wait(10)
+        may_go.wait(60)
         return costs(views, now_seconds)
 
     monkeypatch.setattr(Views, "costs", slow)

@@ -200,7 +200,7 @@ def test_a_slow_value_is_shown_as_it_was_until_the_next_one_is_there() -> None:
     def compute(key: str) -> int:
         number = next(numbers)
         if number == 1:
-            may_go.wait(10)
+            may_go.wait(60)
         return number
 
     with ThreadPoolExecutor(1) as workers:
