@@ -219,7 +219,7 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
             facts.append(("resized by", "restarts from the command's checkpoints"))
     if job.weight != 1.0 or job.priority != 1.0:
         facts.append(("weight", weight_text(job)))
-    facts.append(("cost", f"${job.usd_per_hour:.4f}/h now, {money(job.spent_usd)} spent"))
+    facts.append(("cost", f"{money(job.usd_per_hour)}/h now, {money(job.spent_usd)} spent"))
     return facts
 
 
@@ -237,7 +237,7 @@ def _decision_line(decision: DecisionView) -> Text:
 
 
 def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
-    text = f"fleet: {counted(len(fleet.instances), 'instance')}, ${fleet.usd_per_hour:.4f}/h"
+    text = f"fleet: {counted(len(fleet.instances), 'instance')}, {money(fleet.usd_per_hour)}/h"
     for name, price in fleet.shadow_prices_usd_per_hour.items():
         text += f"; one more of {name} would be worth ${price:.3g}/h"
     if fleet.productive_share is not None:

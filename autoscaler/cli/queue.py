@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from autoscaler.cli.tables import words_table
+from autoscaler.cli.tables import amount, words_table
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.offer import Offer
 from autoscaler.spec.quantities import format_duration
@@ -74,9 +74,9 @@ def queue_table(rows: Sequence[QueuedJob]) -> RenderableType:
             row.job,
             row.person or "-",
             format_duration(row.waits_seconds),
-            "-" if row.bid_usd_per_hour is None else f"{row.bid_usd_per_hour:.2f}",
+            "-" if row.bid_usd_per_hour is None else amount(row.bid_usd_per_hour),
             _start_text(row),
-            "-" if row.usd_per_hour is None else f"{row.usd_per_hour:.4g}",
+            "-" if row.usd_per_hour is None else amount(row.usd_per_hour),
             row.reason,
         )
     return table

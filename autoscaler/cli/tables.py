@@ -61,7 +61,12 @@ def share(value: float | None) -> str:
 
 def money(usd: Decimal | float) -> str:
     """Return US dollars as text, with 4 decimals below one dollar and 2 otherwise."""
-    return f"${usd:,.4f}" if -1 < usd < 1 else f"${usd:,.2f}"
+    return f"${amount(usd)}"
+
+
+def amount(usd: Decimal | float) -> str:
+    """Return US dollars as `money` does, without the sign, for columns in dollars."""
+    return f"{usd:,.4f}" if -1 < usd < 1 else f"{usd:,.2f}"
 
 
 def counted(count: int, singular: str) -> str:
@@ -134,7 +139,7 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
         "goodput": f"{number(goodput)} ex/s" if goodput else "-",
         "progress": progress_text(job),
         "left": format_duration(job.eta_seconds) if job.eta_seconds is not None else "-",
-        "$/h": f"{job.usd_per_hour:.2f}",
+        "$/h": amount(job.usd_per_hour),
         "spent": money(job.spent_usd),
         "objective": objective_text(job, now_seconds),
     }

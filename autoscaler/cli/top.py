@@ -15,6 +15,7 @@ from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.tables import (
+    amount,
     counted,
     instances_text,
     job_phase,
@@ -68,7 +69,7 @@ def top_view(jobs: Sequence[JobView], fleet: FleetView, order: str = "c") -> Ren
             job.person or "-",
             job_phase(job),
             instances_text(job),
-            f"{job.usd_per_hour:.2f}",
+            amount(job.usd_per_hour),
             money(job.spent_usd),
             _shown(goodput),
             _shown(goodput_per_usd(job)),
@@ -78,7 +79,7 @@ def top_view(jobs: Sequence[JobView], fleet: FleetView, order: str = "c") -> Ren
         )
     counts = f"{counted(len(jobs), 'job')} on {counted(len(fleet.instances), 'instance')}"
     body = table if jobs else Text("no job runs: castor submit starts one")
-    return Group(Text(f"{counts}, ${fleet.usd_per_hour:.2f}/h", style="bold"), body)
+    return Group(Text(f"{counts}, {money(fleet.usd_per_hour)}/h", style="bold"), body)
 
 
 def run_top(read: Callable[[], tuple[Sequence[JobView], FleetView]]) -> None:
