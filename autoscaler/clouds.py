@@ -12,7 +12,7 @@ from typing import Final
 
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
-from autoscaler.spec.form_file import read_text
+from autoscaler.spec.form_file import POOLS_FILE, read_text
 from autoscaler.spec.forms import Form
 from autoscaler.spec.located_yaml import read_yaml
 from providers.base import Provider
@@ -114,8 +114,14 @@ def _plugin_of(source: str) -> tuple[str, ProviderPlugin]:
     if cloud is None and "://" in source:
         raise SpecError(f"{source}: write a file, ssm:/NAME or gs://BUCKET/NAME", "--pools")
     if cloud is None:
-        document = read_yaml(read_text(Path(source)), source).value
-        settings = document if isinstance(document, dict) else {}
+        document = read_yaml(read_text(Path(source), POOLS_FILE), source).value
+        if not isinstance(document, dict):
+            problem = "is empty" if document is None else "is no mapping"
+            raise SpecError(f"{source}: {problem}: name {POOLS_FILE}", "--pools")
+        settings: dict[str, object] = document
+        if "command" in settings and "pools" not in settings:
+            words = "is a job file, and no file of pools: castor plan"
+            raise SpecError(f"{source}: {words} {source} checks a job", "--pools")
         if "cloud" not in settings and "project" in settings:
             raise SpecError(
                 f"{source}: cloud is missing, and only gcp's pools have a project: add cloud: gcp",

@@ -104,10 +104,12 @@ def _checked(file: Path, text: bytes, members: Mapping[str, BackupMember]) -> Ma
 @contextmanager
 def _opened(file: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(file, mode="r:") as archive:
+        with file.open("rb") as content, tarfile.open(fileobj=content, mode="r:") as archive:
             yield archive
     except FileNotFoundError as error:
-        raise StoreError(f"{file} does not exist") from error
+        raise StoreError(f"{file}: no such file: name a file of castor backup") from error
+    except IsADirectoryError as error:
+        raise StoreError(f"{file} is a directory: name a file of castor backup") from error
     except tarfile.TarError as error:
         raise StoreError(f"{file} is no backup of Castor, or is damaged: {error}") from error
 

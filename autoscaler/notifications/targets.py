@@ -107,7 +107,7 @@ def load_targets(path: Path) -> tuple[Target, ...]:
         SpecError: the file can't be read or used. The message has a line for each problem: file,
             line number, key, problem and remedy.
     """
-    document = read_document(path)
+    document = read_document(path, "a file of targets (docs/notifications.md)")
     form = validated(document, TargetsForm)
     targets: list[Target] = []
     problems = []

@@ -86,7 +86,7 @@ def load_cluster(path: Path) -> MixedCluster:
         SpecError: the file can't be read or used. The message has a line for each problem: file,
             line number, key, problem and remedy.
     """
-    form = validated(read_document(path), ClusterForm)
+    form = validated(read_document(path, "a cluster file (docs/simulator.md)"), ClusterForm)
     return MixedCluster(
         nodes=tuple(NodeGroup(group.kind, group.count, group.devices) for group in form.nodes),
         restart_seconds=form.restart_seconds,

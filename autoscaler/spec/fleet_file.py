@@ -47,5 +47,5 @@ def load_fleet(path: Path) -> FleetFile:
         SpecError: the file can't be read or used. The message has a line for each problem: file,
             line number, key, problem and remedy.
     """
-    form = validated(read_document(path), FleetForm)
+    form = validated(read_document(path, "a fleet file (docs/economics-fleets.md)"), FleetForm)
     return FleetFile(form.shares, tuple(discount.discount() for discount in form.discounts))

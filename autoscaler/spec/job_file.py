@@ -49,11 +49,8 @@ def load_job(source: Path | str, now_seconds: float) -> JobFile:
     """
     if isinstance(source, str):
         return _job_file(read_yaml(source, "job"), Path.cwd(), now_seconds)
-    if not source.exists():
-        raise SpecError(
-            f"{source}: no such file: name a job file; castor new SCRIPT.py writes one"
-        )
-    return _job_file(read_document(source), source.resolve().parent, now_seconds)
+    document = read_document(source, "a job file; castor new SCRIPT.py writes one")
+    return _job_file(document, source.resolve().parent, now_seconds)
 
 
 def load_uploaded_job(text: str, directory: Path, now_seconds: float) -> JobFile:

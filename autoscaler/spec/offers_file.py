@@ -101,7 +101,7 @@ def load_offers(path: Path, now_seconds: float) -> OffersFile:
         SpecError: the file, or a price list that it names, can't be read or used. The message has
             a line for each problem: file, line number, key, problem and remedy.
     """
-    document = read_document(path)
+    document = read_document(path, "an offers file; castor schema offers has its keys")
     form = validated(document, OffersForm, {"now_seconds": now_seconds})
     tables = _convert_all(
         form.prices_from,
@@ -180,7 +180,7 @@ def _convert_all(
 def _price_table(form: PricesForm, folder: Path) -> PriceTable:
     path = folder / Path(form.file).expanduser()
     try:
-        return parse_price_table(read_text(path), str(path), form.as_of)
+        return parse_price_table(read_text(path, "a price list"), str(path), form.as_of)
     except SpecError as error:
         raise _ItemError("file", str(error)) from error
 

@@ -110,7 +110,7 @@ def load_simulated_study(path: Path) -> SimulatedStudySpec:
     Raises:
         SpecError: as `load_job`.
     """
-    document = read_document(path)
+    document = read_document(path, "a study file for simulations (docs/simulator.md)")
     form = validated(document, _StudyForm, {"now_seconds": 0.0})
     _require_durations(document, form)
     folder = path.resolve().parent

@@ -22,7 +22,7 @@ def load_study(path: Path, now_seconds: float) -> tuple[StudySpec, Path]:
     Raises:
         SpecError: as `load_job`.
     """
-    document = read_document(path)
+    document = read_document(path, "a study file (docs/study-file.md)")
     form = validated(document, StudyForm, {"now_seconds": now_seconds})
     directory = path.resolve().parent / Path(form.working_directory).expanduser()
     if not directory.is_dir():

@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
 from autoscaler.domain.errors import NotFound, PermissionDenied, ProviderError, SpecError
-from autoscaler.spec.form_file import read_text, validated
+from autoscaler.spec.form_file import POOLS_FILE, read_text, validated
 from autoscaler.spec.located_yaml import read_yaml
 from providers.aws.errors import CALL_ERRORS, Call, error_code, provider_error
 from providers.aws.settings import AwsSettings
@@ -64,7 +64,7 @@ def fetch_settings(
         ProviderError: AWS did not return the parameter.
     """
     if not source.startswith(_SSM):
-        return read_text(Path(source))
+        return read_text(Path(source), POOLS_FILE)
     session = session or open_session()
     if session.region_name is None:
         raise SpecError(f"{source}: no region is set: set AWS_REGION to the parameter's region")

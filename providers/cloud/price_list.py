@@ -17,4 +17,4 @@ def read_price_table(prices_from: str | None) -> PriceTable | None:
     if prices_from is None:
         return None
     path = Path(prices_from)
-    return parse_price_table(read_text(path), prices_from, path.stat().st_mtime)
+    return parse_price_table(read_text(path, "a price list"), prices_from, path.stat().st_mtime)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.errors import NotFound, ProviderError, SpecError
-from autoscaler.spec.form_file import read_text, validated
+from autoscaler.spec.form_file import POOLS_FILE, read_text, validated
 from autoscaler.spec.located_yaml import read_yaml
 from providers.gcp.calls import object_text_url
 from providers.gcp.errors import Call
@@ -32,7 +32,7 @@ def fetch_settings(source: str, session: Session | None = None) -> str:
         ProviderError: Cloud Storage did not return the object.
     """
     if not source.startswith(_STORAGE):
-        return read_text(Path(source))
+        return read_text(Path(source), POOLS_FILE)
     bucket, _, key = source.removeprefix(_STORAGE).partition("/")
     if not bucket or not key:
         raise SpecError(f"{source}: write it like gs://BUCKET/pools.json", "--pools")

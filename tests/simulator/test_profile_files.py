@@ -132,5 +132,5 @@ class TestBadFiles:
     def test_what_is_not_text_is_said_to_be_none(self, tmp_path: Path) -> None:
         path = write(tmp_path) / PLACEMENTS_FILE
         path.write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(SpecError, match="is not UTF-8 text"):
+        with pytest.raises(SpecError, match="is not text in UTF-8"):
             read_profiles(tmp_path)

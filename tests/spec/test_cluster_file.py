@@ -41,7 +41,7 @@ def test_no_more_than_nodes_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "cluster.yaml: must be a mapping with at least nodes"),
+        ("", "cluster.yaml: is empty: it must be a mapping with at least nodes"),
         ("nodes: []", "cluster.yaml:1: nodes: is empty"),
         (
             "nodes:\n- {kind: a, count: 0, devices: 4}",

@@ -403,7 +403,7 @@ def test_name_and_command(text: str, field: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "job: must be a mapping with at least name and command"),
+        ("", "job: is empty: it must be a mapping with at least name and command"),
         ("- name: a", "job: must be a mapping"),
         ("name: [a", "job:1: not valid YAML"),
         ("name: a\n\tcommand: x", "job:2: not valid YAML: found character '\\t'"),

@@ -272,7 +272,7 @@ SPOT = "type: g5.12xlarge, purchase: spot, reclaims_per_hour: 0"
             f"prices_from: spot.csv\noffers:\n- {{{SPOT}}}",
             "offers.yaml:3: offers.0: spot in us-east-1 has a price in each zone: name one of us",
         ),
-        ("prices_from: no.csv\n" + OFFICE, "offers.yaml:1: prices_from.*: no.csv: can't be read"),
+        ("prices_from: no.csv\n" + OFFICE, "offers.yaml:1: prices_from.*: no.csv: no such file"),
         ("prices_from: broken.csv\n" + OFFICE, "prices_from.*: broken.csv:1: is not a price list"),
         (
             "prices_from:\n- {file: spot.csv, as_of: May}\n" + OFFICE,
@@ -337,7 +337,7 @@ def test_a_list_whose_one_offer_is_wrong_is_not_called_empty(folder: Folder) -> 
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"offers.yaml: can't be read: No such file"):
+    with pytest.raises(SpecError, match=r"offers.yaml: no such file: name an offers file"):
         load_offers(tmp_path / "offers.yaml", NOW_SECONDS)
 
 

@@ -35,10 +35,11 @@ from autoscaler.cli.local_cloud import billed_usd
 from autoscaler.cli.submit.submission import hand_in
 from autoscaler.cli.tables import forecast_table, instances_text, money, number
 from autoscaler.clock import Clock, SystemClock
-from autoscaler.domain.errors import CastorError, Unavailable
+from autoscaler.domain.errors import CastorError, SpecError, Unavailable
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.extras import from_extras
+from autoscaler.spec.form_file import read_text
 from autoscaler.spec.job_file import load_job
 from autoscaler.spec.objective_text import parse_objective_text
 from autoscaler.spec.quantities import format_duration
@@ -98,6 +99,7 @@ class Visit:
 def run_demo(options: DemoOptions) -> int:
     """Run the demo and return the exit status; 0 means success."""
     _require_packages()
+    _require_text(options.text)
     console = Console()
     clock = SystemClock()
     cores = cores_here()[: options.devices or _MOST_DEVICES]
@@ -122,6 +124,17 @@ def run_demo(options: DemoOptions) -> int:
         return 1
     finally:
         clear_up(console, controller, options.keep)
+
+
+def _require_text(file: Path | None) -> None:
+    """Check the text file for the character model.
+
+    Raises:
+        SpecError: the file can't be read, is no text, or is empty.
+    """
+    wanted = "a text file in UTF-8 to train on"
+    if file is not None and not read_text(file, wanted).strip():
+        raise SpecError(f"{file}: is empty: name {wanted}", "--text")
 
 
 def _run_jobs(

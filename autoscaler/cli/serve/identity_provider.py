@@ -13,6 +13,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.rules import require_number, require_word
 from autoscaler.domain.text import quoted
 from autoscaler.service.access.oidc_settings import EMAIL, OidcSettings
+from autoscaler.spec.form_file import unreadable
 from autoscaler.tls import TlsFiles
 from autoscaler.wire.connection import is_private
 
@@ -143,12 +144,14 @@ def _secret(path: Path) -> str:
     """
     option = "--oidc-client-secret-file"
     try:
-        if path.stat().st_mode & 0o007:
+        if not path.is_dir() and path.stat().st_mode & 0o007:
             raise SpecError(f"{path} can be read by all users: chmod o= {path}", option)
         secret = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise SpecError(f"{path} can't be read: {reason}", option) from None
+    except OSError as error:
+        wanted = "a file with one secret"
+        raise SpecError(f"{path}: {unreadable(error, wanted)}", option) from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} is not text: write one secret to it", option) from None
     if not secret.isascii() or not secret or len(secret) > _MOST_SECRET_BYTES:
         raise SpecError(f"{path} must have one secret of ASCII letters", option)
     return secret

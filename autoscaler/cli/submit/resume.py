@@ -36,12 +36,15 @@ def resume(
     from autoscaler.cli.submit.submission import hand_in_next_run
     from autoscaler.cli.submit.waiting import print_end, wait_for_end
     from autoscaler.clock import SystemClock
+    from autoscaler.spec.job_file import load_job
     from autoscaler.wire.connection import connect
     from autoscaler.wire.messages import JobView, Resumption
 
-    clock, client = SystemClock(), connect()
-    if file is not None:
-        view = hand_in_next_run(client, job, file, changes or [], clock.now())
+    clock = SystemClock()
+    job_file = None if file is None else load_job(file, clock.now())
+    client = connect()
+    if job_file is not None:
+        view = hand_in_next_run(client, job, job_file, changes or [], clock.now())
     else:
         change = parse_changes(changes or [], client.job(job).bounds, clock.now())
         resumption = Resumption(change.objective, change.instances, change.priority)

@@ -13,7 +13,7 @@ from autoscaler.cli.submit.changes import parse_changes
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.text import printable
 from autoscaler.spec.bundle import Bundle, pack, require_files, require_script
-from autoscaler.spec.job_file import JobFile, load_job
+from autoscaler.spec.job_file import JobFile
 from autoscaler.spec.job_file_text import job_file_text
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import JobView, Resumption, Submission
@@ -36,10 +36,9 @@ def hand_in(
 
 
 def hand_in_next_run(
-    client: Client, job: str, file: Path, changes: Sequence[str], now_seconds: float
+    client: Client, job: str, job_file: JobFile, changes: Sequence[str], now_seconds: float
 ) -> JobView:
     """Resume a job with the files and settings of a job file, and apply `changes`."""
-    job_file = load_job(file, now_seconds)
     change = parse_changes(changes, job_file.spec.instances, now_seconds)
     with _packed(job_file) as (bundle, archive):
         spec = replace(job_file.spec, bundle=bundle.sha256)

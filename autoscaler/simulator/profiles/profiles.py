@@ -132,7 +132,7 @@ def read_profiles(*directories: Path) -> dict[str, Profile]:
     }
     if not profiles:
         names = ", ".join(str(directory) for directory in directories)
-        raise SpecError(f"no sub-folder of {names} has a placements.csv", field="directories")
+        raise SpecError(f"no sub-folder of {names} has a placements.csv", field="--profiles")
     return profiles
 
 

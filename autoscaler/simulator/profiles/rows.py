@@ -136,9 +136,9 @@ def text_of(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise SpecError(f"can't be read: {error.strerror}", field=str(path)) from None
+        raise SpecError(f"can't be read: {error.strerror}: name a file", field=str(path)) from None
     except UnicodeDecodeError:
-        raise SpecError("is not UTF-8 text", field=str(path)) from None
+        raise SpecError("is not text in UTF-8", field=str(path)) from None
     if not text:
         raise SpecError("is empty", field=str(path))
     return text

@@ -105,7 +105,7 @@ def test_people_log_in_by_https_or_on_this_machine() -> None:
 
 def test_a_file_without_a_secret_is_refused(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    with pytest.raises(SpecError, match="can't be read: No such file"):
+    with pytest.raises(SpecError, match="no such file: name a file with one secret"):
         settings(secret_file=secret)
     for content in (b"", b"\n", b"\xff", "geheim\u00e4".encode(), b"x" * 2_000):
         secret.write_bytes(content)

@@ -133,7 +133,7 @@ def test_extras_are_an_amount_or_nothing(value: object, usd: str) -> None:
 
 
 def test_a_file_that_is_missing_is_named() -> None:
-    with pytest.raises(SpecError, match=r"nowhere\.json: can't be read"):
+    with pytest.raises(SpecError, match=r"nowhere\.json: no such file: name a file of pools"):
         read_settings("nowhere.json")
 
 

@@ -152,7 +152,7 @@ def test_where_pools_are_says_which_cloud(tmp_path: Path) -> None:
 
 
 def test_the_keys_that_a_document_must_have_are_those_of_the_file(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="a mapping with at least schema and deployment and"):
+    with pytest.raises(SpecError, match="a mapping with at least schema, deployment, "):
         parse_settings("pools", "file")
     with pytest.raises(SpecError, match="valid keys are schema, cloud, "):
         parse_settings(json.dumps({**GOOD, "xyz": 1}), "file")
