@@ -17,9 +17,13 @@ MOST_USD: Final = 1e9
 LATEST_SECONDS: Final = 253_402_300_799.0  # the last second of the year 9999
 LONGEST_SECONDS: Final = 366 * 86_400.0
 
+LONGEST_PATH_NAME: Final = 255
+"""Most characters of one name in a path of the API, as of a file in Linux. No name is longer."""
+
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")  # NUL, surrogates
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]+-]{0,499}")
 
@@ -59,6 +63,29 @@ def require_word(value: str, field: str, longest: int) -> None:
     if len(value) > longest or _UNENCODABLE.search(value):
         raise SpecError(
             f"{quoted(value)} must be at most {longest:,} characters of Unicode, none of them NUL",
+            field,
+        )
+
+
+def require_unicode(value: str, field: str) -> None:
+    """Check a text that is sent to a controller."""
+    if _SURROGATE.search(value):
+        raise SpecError(f"{quoted(value)} must be Unicode: write it in UTF-8", field)
+
+
+def require_path_name(value: str, field: str) -> None:
+    """Check a name in a path of the API, whatever it names."""
+    if not value:
+        raise SpecError("must not be empty: write a name", field)
+    if value in (".", "..") or "/" in value or has_controls(value):
+        raise SpecError(
+            f"{quoted(value)} can't be a name: write one without / and control characters, "
+            "other than . and ..",
+            field,
+        )
+    if len(value) > LONGEST_PATH_NAME:
+        raise SpecError(
+            f"{quoted(value)} is too long: a name has at most {LONGEST_PATH_NAME} characters",
             field,
         )
 

@@ -69,7 +69,7 @@ from autoscaler.service.routes.people import (
     browser_links_router,
     people_router,
 )
-from autoscaler.service.routes.permits import Permit, require_permits
+from autoscaler.service.routes.permits import Permit, require_permits, routes_of
 from autoscaler.service.routes.programs import programs_router
 from autoscaler.service.routes.repeats import Repeatable, Repeats, repeatable
 from autoscaler.service.routes.results import results_router
@@ -181,7 +181,8 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     errors = add_pages(app, _of_pages(dependencies), version)
     require_permits(app)
     app.add_middleware(HeartbeatShortcut, answer=answer)
-    app.add_middleware(RequestGate, check=require_known, refuse=errors.refuse)
+    templates = tuple(dict.fromkeys(route.path for route in routes_of(app.routes)))
+    app.add_middleware(RequestGate, check=require_known, refuse=errors.refuse, templates=templates)
     return app
 
 

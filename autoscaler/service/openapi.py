@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
-from autoscaler.service.access.request_gate import LONGEST_PATH_NAME, OPEN_PATHS
+from autoscaler.domain.rules import LONGEST_PATH_NAME
+from autoscaler.service.access.request_gate import OPEN_PATHS
 from autoscaler.service.routes.bodies import Body, Created, JsonResponse, NoContent
 from autoscaler.service.routes.permits import routes_of
 from autoscaler.wire.messages import PROBLEM_TYPE, Fault

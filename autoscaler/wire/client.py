@@ -8,7 +8,6 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
 
 from httpcore import ConnectionInterface
 
@@ -38,7 +37,7 @@ from autoscaler.wire.cost_messages import (
     CounterfactualView,
     ReceiptView,
 )
-from autoscaler.wire.http import Http, Page
+from autoscaler.wire.http import Http, Page, api_path, path_part, with_query
 from autoscaler.wire.messages import (
     Change,
     CostView,
@@ -135,9 +134,9 @@ class Client:
 
     def upload(self, sha256: str, bundle: Path) -> None:
         """Upload a bundle for later jobs, unless the controller has it already."""
-        if not self._http.exists(f"/v1/bundles/{sha256}"):
+        if not self._http.exists(api_path("/v1/bundles/{sha256}", sha256=sha256)):
             with bundle.open("rb") as file:
-                self._http.upload(f"/v1/bundles/{sha256}", file)
+                self._http.upload(api_path("/v1/bundles/{sha256}", sha256=sha256), file)
 
     def plan(self, spec: JobSpec) -> PlanView:
         """Return the predicted plan of a job. `SpecError`: no offer can run it."""
@@ -154,29 +153,29 @@ class Client:
 
     def job_page(self, wanted: JobList, cursor: str | None = None) -> Page[JobView]:
         """Return a page of a list of jobs; `cursor` None: the first. `SpecError`: a bad filter."""
-        query = _query(
-            include_ended=str(wanted.include_ended).lower(),
-            limit=wanted.limit,
-            phase=[str(phase) for phase in wanted.phases],
-            person=wanted.person,
-            team=wanted.team,
-            study=wanted.study,
-            q=wanted.text,
-            sort=wanted.order,
-            cursor=cursor,
-        )
-        return self._http.get_page(JobView, f"/v1/jobs{query}")
+        query = {
+            "include_ended": str(wanted.include_ended).lower(),
+            "limit": wanted.limit,
+            "phase": [str(phase) for phase in wanted.phases],
+            "person": wanted.person,
+            "team": wanted.team,
+            "study": wanted.study,
+            "q": wanted.text,
+            "sort": wanted.order,
+            "cursor": cursor,
+        }
+        return self._http.get_page(JobView, api_path("/v1/jobs", query))
 
     def job(self, name: str) -> JobView:
         """Return a job by name or id. `UnknownJob`."""
-        return self._http.get_printable(JobView, f"/v1/jobs/{name}")
+        return self._http.get_printable(JobView, api_path("/v1/jobs/{name}", name=name))
 
     def spec(self, name: str) -> Submission:
         """Return what submits a job again. `UnknownJob`; `Forbidden`: the job is another's.
 
         Its texts are as they were submitted, so they may not be safe to print.
         """
-        return self._http.get(Submission, f"/v1/jobs/{name}/spec")
+        return self._http.get(Submission, api_path("/v1/jobs/{name}/spec", name=name))
 
     def change(self, name: str, change: Change, *, version: str | None = None) -> JobView:
         """Change a running job.
@@ -187,18 +186,22 @@ class Client:
             Outdated: the job has another version than `version`; None permits any.
         """
         body = encode(Change, change)
-        reply = self._http.call("PATCH", f"/v1/jobs/{name}", body, version=version)
+        reply = self._http.call(
+            "PATCH", api_path("/v1/jobs/{name}", name=name), body, version=version
+        )
         return decode_printable(JobView, reply)
 
     def try_change(self, name: str, change: Change, *, version: str | None = None) -> ChangePlan:
         """Return the job as `change` would change it, and its next plan. Errors as `change`."""
-        path = f"/v1/jobs/{name}?dry_run=true"
+        path = api_path("/v1/jobs/{name}", {"dry_run": "true"}, name=name)
         reply = self._http.call("PATCH", path, encode(Change, change), version=version)
         return decode_printable(ChangePlan, reply)
 
     def stop(self, name: str, *, version: str | None = None) -> JobView:
         """Stop a job, with a checkpoint. Errors as `change`."""
-        reply = self._http.call("POST", f"/v1/jobs/{name}/stop", version=version)
+        reply = self._http.call(
+            "POST", api_path("/v1/jobs/{name}/stop", name=name), version=version
+        )
         return decode_printable(JobView, reply)
 
     def resume(
@@ -222,7 +225,7 @@ class Client:
         if bundle is not None and spec is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Resumption, resumption)
-        reply = self._http.create(f"/v1/jobs/{name}/resume", body, version)
+        reply = self._http.create(api_path("/v1/jobs/{name}/resume", name=name), body, version)
         return decode_printable(JobView, reply)
 
     def decisions(self, name: str, limit: int | None = 100) -> tuple[DecisionView, ...]:
@@ -230,51 +233,61 @@ class Client:
 
         `UnknownJob`: there is no such job.
         """
-        return self._listed(DecisionView, f"/v1/jobs/{name}/decisions", limit)
+        return self._listed(DecisionView, api_path("/v1/jobs/{name}/decisions", name=name), limit)
 
     def forecast(self, name: str) -> tuple[ForecastView, ...]:
         """Return predictions of the job's fitted model for every fixed size. `UnknownJob`."""
-        return self._http.get_printable(tuple[ForecastView, ...], f"/v1/jobs/{name}/forecast")
+        return self._http.get_printable(
+            tuple[ForecastView, ...], api_path("/v1/jobs/{name}/forecast", name=name)
+        )
 
     def curve(self, name: str) -> CurveView:
         """Return the predicted goodput of a job for each offer and size. `UnknownJob`."""
-        return self._http.get_printable(CurveView, f"/v1/jobs/{name}/curve")
+        return self._http.get_printable(CurveView, api_path("/v1/jobs/{name}/curve", name=name))
 
     def history(self, name: str, since_seconds: float = 0.0, points: int = 300) -> HistoryView:
         """Return series of a job over time. `UnknownJob`."""
-        path = f"/v1/jobs/{name}/history?since_seconds={since_seconds!r}&points={points}"
+        query = {"since_seconds": since_seconds, "points": points}
+        path = api_path("/v1/jobs/{name}/history", query, name=name)
         return self._http.get_printable(HistoryView, path)
 
     def outlook(self, name: str) -> OutlookView:
         """Return the predicted finish and cost of a job. `UnknownJob`."""
-        return self._http.get_printable(OutlookView, f"/v1/jobs/{name}/outlook")
+        return self._http.get_printable(
+            OutlookView, api_path("/v1/jobs/{name}/outlook", name=name)
+        )
 
     def assume(self, name: str, assumed: Hypothesis) -> WhatIfView:
         """Return the outlook of a job under another objective. `Conflict`: the job has ended."""
         body = encode(Hypothesis, assumed)
         return decode_printable(
-            WhatIfView, self._http.call("POST", f"/v1/jobs/{name}/what-if", body)
+            WhatIfView,
+            self._http.call("POST", api_path("/v1/jobs/{name}/what-if", name=name), body),
         )
 
     def logs(self, name: str, offsets: Mapping[str, int]) -> tuple[LogPart, ...]:
         """Return the logs of a job's instances from these offsets on. `UnknownJob`."""
         body = encode(dict[str, int], dict(offsets))
-        return decode(tuple[LogPart, ...], self._http.call("POST", f"/v1/jobs/{name}/logs", body))
+        return decode(
+            tuple[LogPart, ...],
+            self._http.call("POST", api_path("/v1/jobs/{name}/logs", name=name), body),
+        )
 
     def outputs(self, name: str) -> OutputsView:
         """Return the manifests of a job's outputs. `UnknownJob`."""
-        return self._http.get(OutputsView, f"/v1/jobs/{name}/outputs")
+        return self._http.get(OutputsView, api_path("/v1/jobs/{name}/outputs", name=name))
 
     def checkpoint(self, name: str) -> CheckpointView:
         """Return the newest checkpoint of a job. `UnknownJob`; `NotFound`: the job has none."""
-        return self._http.get(CheckpointView, f"/v1/jobs/{name}/checkpoint")
+        return self._http.get(CheckpointView, api_path("/v1/jobs/{name}/checkpoint", name=name))
 
     def fetch(self, path: str, destination: Path, on_bytes: Callable[[int], None]) -> None:
-        """Download a file of a job from `path` below ``/v1/jobs``.
+        """Download a file of a job from `path` below ``/v1/jobs``: names with ``/`` between.
 
         `on_bytes` is called with the size of each part. `NotFound`: a newer file replaced it.
         """
-        self._http.download(f"/v1/jobs/{path}", destination, on_bytes)
+        names = "/".join(path_part(name, "path") for name in path.split("/"))
+        self._http.download(f"/v1/jobs/{names}", destination, on_bytes)
 
     def fleet(self) -> FleetView:
         """Return the fleet: offers, limits, instances and the controller's state."""
@@ -290,11 +303,11 @@ class Client:
 
     def program(self, name: str) -> ProgramMemory:
         """Return the measurements of a program. `NotFound`: there are none."""
-        return self._http.get_printable(ProgramMemory, f"/v1/programs/{name}")
+        return self._http.get_printable(ProgramMemory, api_path("/v1/programs/{name}", name=name))
 
     def forget_program(self, name: str) -> None:
         """Delete the measurements of a program. `NotFound`: there are none."""
-        self._http.call("DELETE", f"/v1/programs/{name}")
+        self._http.call("DELETE", api_path("/v1/programs/{name}", name=name))
 
     def budgets(self) -> tuple[BudgetView, ...]:
         """Return all shared budgets with their spending, sorted by scope."""
@@ -302,7 +315,7 @@ class Client:
 
     def budget(self, scope: str) -> BudgetView:
         """Return the budget of a scope with its spending. `NotFound`: there is none."""
-        return self._http.get_printable(BudgetView, f"/v1/budgets/{quote(scope, safe='')}")
+        return self._http.get_printable(BudgetView, api_path("/v1/budgets/{scope}", scope=scope))
 
     def set_budget(
         self, scope: str, request: BudgetRequest, *, version: str | None = None
@@ -315,17 +328,19 @@ class Client:
             Outdated: the budget has another version than `version`; None permits any.
         """
         body = encode(BudgetRequest, request)
-        path = f"/v1/budgets/{quote(scope, safe='')}"
+        path = api_path("/v1/budgets/{scope}", scope=scope)
         return decode_printable(BudgetView, self._http.call("PUT", path, body, version=version))
 
     def remove_budget(self, scope: str, *, version: str | None = None) -> None:
         """Remove the budget of a scope. `NotFound`: there is none; others as `set_budget`."""
-        self._http.call("DELETE", f"/v1/budgets/{quote(scope, safe='')}", version=version)
+        self._http.call("DELETE", api_path("/v1/budgets/{scope}", scope=scope), version=version)
 
     def invite(self, person: str, request: InvitationRequest | None = None) -> Invitation:
         """Create a token for a person. `Forbidden`: not an admin; `SpecError`: bad name."""
         body = encode(InvitationRequest, request or InvitationRequest())
-        return decode_printable(Invitation, self._http.create(f"/v1/people/{person}", body))
+        return decode_printable(
+            Invitation, self._http.create(api_path("/v1/people/{name}", name=person), body)
+        )
 
     def browser_link(self) -> BrowserLink:
         """Return a link that signs a browser in once. `Forbidden`: with a service token."""
@@ -351,33 +366,42 @@ class Client:
             Outdated: the person has another version than `version`; None permits any.
         """
         body = encode(PersonChange, change)
-        reply = self._http.call("PATCH", f"/v1/people/{name}", body, version=version)
+        reply = self._http.call(
+            "PATCH", api_path("/v1/people/{name}", name=name), body, version=version
+        )
         return decode_printable(Person, reply)
 
     def remove_person(self, name: str, *, version: str | None = None) -> None:
         """Remove a person and revoke all tokens. Errors as `change_person`."""
-        self._http.call("DELETE", f"/v1/people/{name}", version=version)
+        self._http.call("DELETE", api_path("/v1/people/{name}", name=name), version=version)
 
     def tokens(self, person: str = MYSELF) -> tuple[AccessToken, ...]:
         """Return the tokens of a person. `Forbidden`: another one's, and not an admin."""
-        return self._http.get_printable(tuple[AccessToken, ...], f"/v1/people/{person}/tokens")
+        return self._http.get_printable(
+            tuple[AccessToken, ...], api_path("/v1/people/{name}/tokens", name=person)
+        )
 
     def create_token(self, request: TokenRequest, person: str = MYSELF) -> NewToken:
         """Create a token. `Conflict`: the name is in use; `Forbidden`: above one's own role."""
         body = encode(TokenRequest, request)
-        reply = self._http.create(f"/v1/people/{person}/tokens", body)
+        reply = self._http.create(api_path("/v1/people/{name}/tokens", name=person), body)
         return decode_printable(NewToken, reply)
 
     def rotate_token(
         self, name: str, grace_seconds: float = 0.0, person: str = MYSELF
     ) -> NewToken:
         """Replace a token; the earlier one is valid for `grace_seconds` more. `NotFound`."""
-        path = f"/v1/people/{person}/tokens/{name}/rotation?grace_seconds={grace_seconds}"
+        query = {"grace_seconds": grace_seconds}
+        path = api_path(
+            "/v1/people/{name}/tokens/{token}/rotation", query, name=person, token=name
+        )
         return decode_printable(NewToken, self._http.create(path))
 
     def revoke_token(self, name: str, person: str = MYSELF) -> None:
         """Revoke a token. `NotFound`: there is none of this name."""
-        self._http.call("DELETE", f"/v1/people/{person}/tokens/{name}")
+        self._http.call(
+            "DELETE", api_path("/v1/people/{name}/tokens/{token}", name=person, token=name)
+        )
 
     def audit(
         self, since_seconds: float = 0.0, below: int | None = None, limit: int | None = 100
@@ -398,7 +422,7 @@ class Client:
         views: list[NotificationsView] = []
 
         def read(size: int, cursor: str | None) -> Page[DeliveryView]:
-            path = f"/v1/notifications{_query(limit=size, cursor=cursor)}"
+            path = api_path("/v1/notifications", {"limit": size, "cursor": cursor})
             view, following = self._http.get_part(NotificationsView, path)
             views.append(view)
             return Page(view.deliveries, following)
@@ -432,27 +456,30 @@ class Client:
 
     def receipt(self, name: str) -> ReceiptView:
         """Return what a job's cost was for. `UnknownJob`: there is no such job."""
-        return self._http.get_printable(ReceiptView, f"/v1/jobs/{name}/receipt")
+        return self._http.get_printable(
+            ReceiptView, api_path("/v1/jobs/{name}/receipt", name=name)
+        )
 
     def counterfactual(self, name: str) -> CounterfactualView:
         """Return what other rules would have paid for a job. `UnknownJob`; `Conflict`: too early.
 
         The answer takes some seconds for a long journal.
         """
-        return self._http.get_printable(CounterfactualView, f"/v1/jobs/{name}/counterfactual")
+        return self._http.get_printable(
+            CounterfactualView, api_path("/v1/jobs/{name}/counterfactual", name=name)
+        )
 
     def download_focus(self, first: date, last: date, destination: Path) -> None:
         """Download all costs from `first` to `last` (UTC days, inclusive) as a FOCUS file.
 
         `OSError`: the file can't be written.
         """
-        query = f"first={first.isoformat()}&last={last.isoformat()}"
-        self._http.download(f"/v1/costs/focus?{query}", destination)
+        self._http.download(api_path("/v1/costs/focus", _days(first, last)), destination)
 
     def daily_costs(self, first: date, last: date) -> tuple[DailyCost, ...]:
         """Return spending per day and offer from `first` to `last` (UTC days, inclusive)."""
-        query = f"first={first.isoformat()}&last={last.isoformat()}"
-        return self._http.get_printable(tuple[DailyCost, ...], f"/v1/costs/days?{query}")
+        path = api_path("/v1/costs/days", _days(first, last))
+        return self._http.get_printable(tuple[DailyCost, ...], path)
 
     def bills(self) -> tuple[BillComparisonView, ...]:
         """Return the last comparison of the ledger with the bill of each cloud."""
@@ -466,7 +493,7 @@ class Client:
             SpecError: a value is invalid.
         """
         body = encode(BillComparison, comparison)
-        path = f"/v1/costs/bills/{quote(provider, safe='')}"
+        path = api_path("/v1/costs/bills/{provider}", provider=provider)
         return decode_printable(BillComparisonView, self._http.call("PUT", path, body))
 
     def openapi(self) -> dict[str, Any]:
@@ -483,8 +510,8 @@ class Client:
         """Return the first `most` items of a list that is read in pages; None: all."""
 
         def read(size: int, cursor: str | None) -> Page[Value]:
-            query = _query(limit=size, cursor=cursor, **filters)
-            return self._http.get_page(kind, f"{path}{query}")
+            query = {"limit": size, "cursor": cursor, **filters}
+            return self._http.get_page(kind, with_query(path, query))
 
         return _items_of_pages(read, most)
 
@@ -503,7 +530,7 @@ class StudyClient:
     ) -> None:
         self._http = Http(url, token, connections, authority)
         self.study = study
-        self._path = f"/v1/studies/{study}"
+        self._path = api_path("/v1/studies/{study}", study=study)
 
     def lease(self, lease: StudyLease) -> StudyStop:
         """Acquire or renew the study's lease, and return whether the study must stop.
@@ -515,11 +542,13 @@ class StudyClient:
 
     def history(self, points: int = 300) -> StudyHistoryView:
         """Return the course of the study over time. `NotFound`."""
-        return self._http.get_printable(StudyHistoryView, f"{self._path}/history?points={points}")
+        return self._http.get_printable(
+            StudyHistoryView, with_query(f"{self._path}/history", {"points": points})
+        )
 
     def leave(self, holder: str) -> None:
         """Release the study's lease."""
-        self._http.call("DELETE", f"{self._path}/lease?holder={holder}")
+        self._http.call("DELETE", with_query(f"{self._path}/lease", {"holder": holder}))
 
     def stop(self, at_once: bool) -> None:
         """Tell the driver to stop the study.
@@ -527,7 +556,8 @@ class StudyClient:
         Running trials continue to their ends or, with `at_once`, are stopped and can be resumed
         later. `Conflict`: no driver holds the lease.
         """
-        self._http.call("POST", f"{self._path}/stop?at_once={str(at_once).lower()}")
+        query = {"at_once": str(at_once).lower()}
+        self._http.call("POST", with_query(f"{self._path}/stop", query))
 
     def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[WaitingCall, ...]:
         """Return all calls without an answer, in order (long poll).
@@ -535,16 +565,16 @@ class StudyClient:
         The reply comes once there are more than `beyond` calls; after `wait_seconds` it is empty.
         `Conflict`: another driver holds the lease.
         """
-        query = f"holder={holder}&wait_seconds={wait_seconds}&beyond={beyond}"
-        return self._http.get(tuple[WaitingCall, ...], f"{self._path}/calls?{query}")
+        query = {"holder": holder, "wait_seconds": wait_seconds, "beyond": beyond}
+        return self._http.get(tuple[WaitingCall, ...], with_query(f"{self._path}/calls", query))
 
     def fetch_file(self, sha256: str, destination: Path) -> None:
         """Download a file that a trial uploaded. `NotFound`: there is no such file any more."""
-        self._http.download(f"{self._path}/files/{sha256}", destination)
+        self._http.download(self._file(sha256), destination)
 
     def remove_file(self, sha256: str) -> None:
         """Delete a file that a trial uploaded."""
-        self._http.call("DELETE", f"{self._path}/files/{sha256}")
+        self._http.call("DELETE", self._file(sha256))
 
     def remove_checkpoints(self, trials: tuple[str, ...]) -> int:
         """Delete the checkpoints of trials by the names of their files.
@@ -566,10 +596,14 @@ class StudyClient:
             self._post_answers(replace(answers, answers=part, ended=()), 0.0, 0)
         return self._post_answers(replace(answers, answers=last), wait_seconds, beyond)
 
+    def _file(self, sha256: str) -> str:
+        return f"{self._path}/files/{path_part(sha256, 'sha256')}"
+
     def _post_answers(
         self, answers: StudyAnswers, wait_seconds: float, beyond: int
     ) -> tuple[WaitingCall, ...]:
-        path = f"{self._path}/answers?wait_seconds={wait_seconds}&beyond={beyond}"
+        query = {"wait_seconds": wait_seconds, "beyond": beyond}
+        path = with_query(f"{self._path}/answers", query)
         body = encode(StudyAnswers, answers)
         return decode(tuple[WaitingCall, ...], self._http.call("POST", path, body))
 
@@ -620,7 +654,6 @@ def _items_of_pages(
             return tuple(items[:most])
 
 
-def _query(**parameters: object) -> str:
-    """Return the query of an address, without the parameters that are None."""
-    given = {name: value for name, value in parameters.items() if value is not None}
-    return f"?{urlencode(given, doseq=True)}" if given else ""
+def _days(first: date, last: date) -> dict[str, str]:
+    """Return the query of a span of UTC days."""
+    return {"first": first.isoformat(), "last": last.isoformat()}

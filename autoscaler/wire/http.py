@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar
-from urllib.parse import SplitResult, parse_qs, quote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlencode, urlsplit
 from uuid import uuid4
 
 import httpcore
 
 from autoscaler.domain import errors
 from autoscaler.domain.errors import CastorError, SpecError, Unavailable, Unreachable
+from autoscaler.domain.rules import require_path_name, require_unicode
 from autoscaler.domain.text import printable_lines
 from autoscaler.wire.codec import decode, decode_printable
 from autoscaler.wire.messages import Fault
@@ -46,8 +47,6 @@ _ERRORS: Final = (
     httpcore.UnsupportedProtocol,
 )
 _NEXT: Final = re.compile(r'<([^>]*)>; rel="next"')
-# What a path and its query may hold as it is.
-_SAFE: Final = "%/:?[]@!$&'()*+,;=~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,9 @@ class Page(Generic[Value]):
 class Http:
     """HTTP connections to a controller, which threads may share.
 
-    An error answer is raised as the error class that it names, and failures as `Unavailable`; of
-    `call`, as `Unreachable` if no server accepts a connection.
+    Each `path` is quoted, as `api_path` returns it. An error answer is raised as the error class
+    that it names, and failures as `Unavailable`; of `call`, as `Unreachable` if no server accepts
+    a connection.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Http:
 
         `content` is called for each attempt.
         """
-        request = _Request(method, quote(path, safe=_SAFE), content, headers or {})
+        request = _Request(method, path, content, headers or {})
         with ExitStack() as stack:
             response = self._first_answer(stack, request)
             if response.status == _REDIRECT:
@@ -328,7 +328,44 @@ class Http:
         kind = getattr(errors, fault.error, CastorError)
         if not (isinstance(kind, type) and issubclass(kind, CastorError)):
             kind = CastorError
+        if issubclass(kind, SpecError) and fault.field is not None:
+            raise kind(message.removeprefix(f"{fault.field}: "), fault.field)
         raise kind(message)
+
+
+def api_path(template: str, query: Mapping[str, object] | None = None, /, **names: str) -> str:
+    """Return a path of the API with names in place of fields such as ``{name}``, and a query.
+
+    Each name stays one part of the path, whatever its characters are.
+
+    Raises:
+        SpecError: a name can't be a part of a path; the error has its field.
+    """
+    parts = {field: path_part(name, field) for field, name in names.items()}
+    return with_query(template.format_map(parts), query or {})
+
+
+def path_part(name: str, field: str) -> str:
+    """Return a name as one quoted part of a path.
+
+    Raises:
+        SpecError: the name can't be one; the error has the `field`.
+    """
+    require_path_name(name, field)
+    return quote(name, safe="")
+
+
+def with_query(path: str, query: Mapping[str, object]) -> str:
+    """Return a path with a quoted query, without the parameters that are None.
+
+    Raises:
+        SpecError: a text is not Unicode; the error has its parameter.
+    """
+    given = {field: value for field, value in query.items() if value is not None}
+    for field, value in given.items():
+        if isinstance(value, str):
+            require_unicode(value, field)
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
 def _no_answer(url: str, error: Exception) -> Unavailable:

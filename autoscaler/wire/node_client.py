@@ -11,7 +11,7 @@ from httpcore import ConnectionInterface
 from autoscaler.domain.storage import StorageGrant
 from autoscaler.domain.trial import TrialAnswer, TrialCall
 from autoscaler.wire.codec import decode, encode, in_parts
-from autoscaler.wire.http import Http
+from autoscaler.wire.http import Http, api_path
 from autoscaler.wire.messages import Assignment, JoinReply, JoinRequest, NodeReply, NodeReport
 from autoscaler.wire.study_messages import TrialCalls
 
@@ -59,7 +59,7 @@ class NodeClient:
         is used from then on.
         """
         body = encode(NodeReport, report)
-        path = f"/v1/node/heartbeat?wait_seconds={wait_seconds}"
+        path = api_path("/v1/node/heartbeat", {"wait_seconds": wait_seconds})
         reply = decode(NodeReply, self._http.call("POST", path, body))
         if reply.token is not None:
             self._http.use_token(reply.token)
@@ -70,7 +70,7 @@ class NodeClient:
 
         `NotFound`: the job's files are not in a cloud's storage.
         """
-        return self._http.get(StorageGrant, f"/v1/node/grant?job={job}")
+        return self._http.get(StorageGrant, api_path("/v1/node/grant", {"job": job}))
 
     def fetch_bundle(self, destination: Path) -> None:
         """Download the job's packed working directory."""
@@ -81,7 +81,7 @@ class NodeClient:
 
         `Conflict`: a later incarnation holds the trial.
         """
-        path = f"/v1/node/trial?started_seconds={started_seconds!r}{_job_part(job)}"
+        path = api_path("/v1/node/trial", {"started_seconds": started_seconds, "job": job})
         return decode(int, self._http.call("POST", path))
 
     def tell_trial(
@@ -98,7 +98,7 @@ class NodeClient:
         return self._post_calls(replace(calls, calls=last), after, wait_seconds)
 
     def _post_calls(self, calls: TrialCalls, after: int, wait: float) -> tuple[TrialAnswer, ...]:
-        path = f"/v1/node/trial/calls?after={after}&wait_seconds={wait}"
+        path = api_path("/v1/node/trial/calls", {"after": after, "wait_seconds": wait})
         reply = self._http.call("POST", path, encode(TrialCalls, calls))
         return decode(tuple[TrialAnswer, ...], reply)
 
@@ -107,7 +107,7 @@ class NodeClient:
 
         `SpecError`: the file is too large, or does not match its hash.
         """
-        self._http.upload(f"/v1/node/trial/files/{sha256}", file)
+        self._http.upload(api_path("/v1/node/trial/files/{sha256}", sha256=sha256), file)
 
     def trial_answers(
         self, incarnation: int, after: int, wait_seconds: float, job: str | None = None
@@ -116,18 +116,16 @@ class NodeClient:
 
         The result is empty if there are none within `wait_seconds`.
         """
-        query = (
-            f"incarnation={incarnation}&after={after}&wait_seconds={wait_seconds}{_job_part(job)}"
-        )
-        return self._http.get(tuple[TrialAnswer, ...], f"/v1/node/trial/answers?{query}")
+        query = {
+            "incarnation": incarnation,
+            "after": after,
+            "wait_seconds": wait_seconds,
+            "job": job,
+        }
+        return self._http.get(tuple[TrialAnswer, ...], api_path("/v1/node/trial/answers", query))
 
     def append_log(self, offset: int, text: bytes, job: str | None = None) -> int:
         """Send log text that starts at `offset`; return the length of the controller's copy."""
-        path = f"/v1/node/logs?offset={offset}{_job_part(job)}"
+        path = api_path("/v1/node/logs", {"offset": offset, "job": job})
         reply = self._http.call("POST", path, text, "application/octet-stream")
         return decode(int, reply)
-
-
-def _job_part(job: str | None) -> str:
-    """Return the query parameter of a job; empty if `job` is None."""
-    return "" if job is None else f"&job={job}"

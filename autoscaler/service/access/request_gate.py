@@ -7,24 +7,25 @@ and keep nothing in memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote, unquote
 
 from fastapi import Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autoscaler.domain.errors import CastorError, NotFound
+from autoscaler.domain.rules import require_path_name
 from autoscaler.domain.text import has_controls, printable
 
 _JSON_BYTES: Final = 1 << 20
 _LONG_BYTES: Final = 4 << 20
 _OPEN_BYTES: Final = 1 << 16
 _LONGEST_PATH: Final = 2_000
-LONGEST_PATH_NAME: Final = 255
-"""Most characters of one name in a path of the API, as of a file in Linux. No name is longer."""
-
+# Paths of the API whose names need no check beside that of their object.
+_PLAIN_PATH: Final = re.compile(rb"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~@:-]{1,200})+")
 _PATHS: Final = "/v1/"
 _NODE_PATHS: Final = "/v1/node/"
 OPEN_PATHS: Final = frozenset({"/v1/node/join", "/v1/logins", "/v1/logins/token"})
@@ -52,12 +53,13 @@ class RequestGate:
     """ASGI middleware that authenticates requests and limits their size.
 
     `check` raises an error of the domain if a token, None without one, does not fit a path.
-    `refuse` makes the response to such an error.
+    `refuse` makes the response to such an error. `templates` are the paths of all routes.
     """
 
     app: ASGIApp
     check: Callable[[str, str | None], Awaitable[None]]
     refuse: Callable[[Scope, CastorError], Response]
+    templates: Sequence[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass an acceptable request on to the application."""
@@ -68,7 +70,7 @@ class RequestGate:
         try:
             if _needs_token(path, scope["method"]):
                 await self.check(path, presented_token(scope))
-            _require_path(path)
+            _require_path(scope, self.templates)
         except CastorError as error:
             await self.refuse(scope, error)(scope, receive, send)
             return
@@ -77,21 +79,36 @@ class RequestGate:
         await self.app(scope, receive if limit is None else _limited(receive, limit), send)
 
 
-def _require_path(path: str) -> None:
+def _require_path(scope: Scope, templates: Sequence[str]) -> None:
     """Check that a path can name something.
 
     Raises:
-        NotFound: it has control characters, or it or a name in it is too long.
+        SpecError: a name in a path of the API can't be one; the error has its field.
+        NotFound: the path has control characters or is too long.
     """
+    raw_path = bytes(scope.get("raw_path") or quote(scope["path"]).encode())
+    if _PLAIN_PATH.fullmatch(raw_path) and len(raw_path) <= _LONGEST_PATH:
+        return
+    path = str(scope["path"])
+    if path.startswith(_PATHS):
+        parts = [unquote(part) for part in raw_path.decode("latin-1").split("/")]
+        for field, name in _names(parts, templates):
+            require_path_name(name, field)
     if has_controls(path) or len(path) > _LONGEST_PATH:
         raise NotFound(f"{printable(path[:100])} is no path of the API")
-    if path.startswith(_PATHS) and len(path) > LONGEST_PATH_NAME:
-        longest = max(path.split("/"), key=len)
-        if len(longest) > LONGEST_PATH_NAME:
-            raise NotFound(
-                f"nothing is called {longest[:40]}...: a name in a path has at most "
-                f"{LONGEST_PATH_NAME} characters"
-            )
+
+
+def _names(parts: Sequence[str], templates: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield field and name of each part of a path that a template such as `/v1/jobs/{name}` names.
+
+    A path that no template has yields nothing.
+    """
+    for template in templates:
+        fields = template.split("/")
+        pairs = tuple(zip(fields, parts, strict=False))
+        is_of_template = all(field.startswith("{") or field == part for field, part in pairs)
+        if is_of_template and len(fields) == len(parts):
+            yield from ((field.strip("{}"), part) for field, part in pairs if field[:1] == "{")
 
 
 def body_limit(path: str) -> int:

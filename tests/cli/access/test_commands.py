@@ -11,7 +11,8 @@ import pytest
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.access import Role
-from autoscaler.domain.errors import Forbidden, SpecError
+from autoscaler.domain.errors import CastorError, Forbidden, SpecError
+from autoscaler.domain.job import JobSpec
 from autoscaler.wire.access_messages import InvitationRequest
 from tests.cli.access.inline import castor, run
 from tests.controller.world import World
@@ -108,3 +109,49 @@ def test_the_audit_log_is_printed_page_by_page(api: Api, monkeypatch: pytest.Mon
     api.world.clock.advance(7 * 86_400.0 + 1)
     assert json.loads(castor("audit", "--json")) == [], "the last week only"
     assert len(json.loads(castor("audit", "--since", "8d", "--json"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("invite", "a?b"), "name"),
+        (("invite", "../x"), "name"),
+        (("invite", ""), "name"),
+        (("people", "set", "a/b", "--role", "viewer"), "name"),
+        (("people", "remove", ".."), "name"),
+        (("token", "revoke", "a/b"), "token"),
+        (("token", "list", "--for", "a/b"), "name"),
+        (("budget", "set", "team:a/b", "--month", "5"), "scope"),
+        (("budget", "remove", "team:a/b"), "scope"),
+        (("stop", "a/b"), "name"),
+        (("resume", ""), "name"),
+        (("set", "", "priority=2"), "name"),
+        (("fetch", "a/b"), "name"),
+        (("programs", "forget", "a/b"), "name"),
+    ],
+)
+def test_a_name_that_can_not_exist_is_refused_by_its_field(
+    api: Api, words: tuple[str, ...], field: str
+) -> None:
+    with pytest.raises(SpecError) as refused:
+        run(*words)
+    assert refused.value.field == field
+    assert [person.name for person in api.client.people()] == ["owner"]
+
+
+def test_a_name_with_a_question_mark_means_nothing_else(api: Api) -> None:
+    castor("invite", "ada", "--role", "operator")
+    job = api.client.submit(JobSpec("digits", ("true",)))
+    for words in (
+        ("people", "set", "ada?b", "--role", "viewer"),
+        ("people", "remove", "ada?b"),
+        ("set", "digits?oops", "priority=2"),
+        ("stop", "digits?oops"),
+    ):
+        with pytest.raises(CastorError, match=r"(ada\?b|digits\?oops)"):
+            run(*words)
+    assert api.client.job("digits").version == job.version
+    assert [(one.name, one.role) for one in api.client.people()] == [
+        ("ada", Role.OPERATOR),
+        ("owner", Role.ADMIN),
+    ]
