@@ -24,7 +24,7 @@ from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.controller.offers.market import Market
 from autoscaler.controller.offers.rounds import ProviderRounds
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.controller.workers import CallKind, CallWorkers, SharedWorkers, Workers
+from autoscaler.controller.workers import CallWorkers, SharedWorkers, Workers
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.snapshot import GroundTruth
 from autoscaler.policies.base import Policy
@@ -80,7 +80,7 @@ def assemble(parts: ControllerParts, settings: ControllerSettings) -> Controller
         parts.providers,
         clock,
         settings.listing_seconds,
-        lambda provider: workers.of(CallKind.LIST, provider),
+        workers,
         parts.on_outcome,
     )
     market = Market(

@@ -32,6 +32,7 @@ class CallKind(StrEnum):
 
     LAUNCH = "launch"
     TERMINATE = "terminate"
+    PRICE = "price"
     LIST = "list"
     CONSOLE = "console"
 
@@ -46,7 +47,7 @@ class CallWorkers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedWorkers:
-    """Workers that all providers share. The providers are asked for their lists inline.
+    """Workers that all providers share. The providers are asked for prices and lists inline.
 
     This is right only where no call can hang: on a virtual clock, and in tests.
     """
@@ -56,7 +57,7 @@ class SharedWorkers:
 
     def of(self, kind: CallKind, provider: str) -> Workers:
         """Return the workers for calls of this kind."""
-        if kind is CallKind.LIST:
+        if kind in (CallKind.PRICE, CallKind.LIST):
             return InlineWorkers()
         return self.launches if kind is CallKind.LAUNCH else self.terminations
 
@@ -64,7 +65,8 @@ class SharedWorkers:
 _THREADS: Final = {
     CallKind.LAUNCH: 8,
     CallKind.TERMINATE: 8,
-    CallKind.LIST: 3,  # `offers.rounds.MOST_ROUNDS`
+    CallKind.PRICE: 3,  # `offers.rounds.MOST_ROUNDS`, as for lists
+    CallKind.LIST: 3,
     CallKind.CONSOLE: 2,
 }
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.offers.rounds import Answer, ProviderRounds
+from autoscaler.controller.workers import CallKind
 from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.domain.instance import CloudInstance, HeldInstance, Interruption, LaunchRequest
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
 from autoscaler.market.egress import egress_usd_per_gb
 from autoscaler.market.live_prices import live_price
 from autoscaler.market.prices import Discount, RefusedPrice
-from providers.base import Provider
+from providers.base import Condition, Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Market:
         self._providers = providers
         self._rounds = rounds or ProviderRounds(providers, SystemClock())
         self._require_lead = require_lead
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[tuple[str, CallKind], Answer] = {}
+        self._conditions: dict[str, Condition] = {}
         self._listed: dict[str, frozenset[str]] = {}
         self._listed_seconds: dict[str, float] = {}
         self._fleet_usd_per_hour = fleet_usd_per_hour
@@ -76,7 +78,8 @@ class Market:
         self._rounds.begin_due(now_seconds)
         answers = self._rounds.take()
         for answer in answers:
-            self._answers = {**self._answers, answer.provider: answer}
+            self._answers = {**self._answers, (answer.provider, answer.kind): answer}
+            self._conditions = {**self._conditions, answer.provider: answer.condition}
             if answer.sold is not None:
                 self._take_offers(answer.provider, answer.sold, answer.began_seconds)
         return self._listing(answers) if answers else None
@@ -142,7 +145,7 @@ class Market:
     @property
     def refused(self) -> Mapping[str, str]:
         """The reasons why offers are left out, by offer: unavailable, or an implausible price."""
-        left_out = [answer.condition.left_out for answer in self._answers.values()]
+        left_out = [condition.left_out for condition in self._conditions.values()]
         return {
             offer: reason
             for refused in (*left_out, *self._refused.values())
@@ -155,23 +158,24 @@ class Market:
         errors: list[str] = []
         for name, seconds in self._rounds.overdue_seconds().items():
             errors.append(f"{name}: has not answered for {seconds:.0f} s")
-        for answer in self._answers.values():
-            errors += answer.errors
-        for name, answer in self._answers.items():
-            troubles = (*answer.condition.troubles, *answer.condition.stranger_troubles)
+        errors += dict.fromkeys(
+            answer.error for answer in self._answers.values() if answer.error is not None
+        )
+        for name, condition in self._conditions.items():
+            troubles = (*condition.troubles, *condition.stranger_troubles)
             errors += [f"{name}: {trouble}" for trouble in troubles]
         return "; ".join(errors) or None
 
     @property
     def silent(self) -> frozenset[str]:
         """The providers that did not answer the last request, or not in time."""
-        failed = (name for name, answer in self._answers.items() if answer.errors)
+        failed = (name for (name, _), answer in self._answers.items() if answer.error)
         return frozenset((*self._rounds.overdue_seconds(), *failed))
 
     @property
     def at_risk(self) -> frozenset[str]:
         """Cloud ids of instances that are likely to be reclaimed: a hint to save checkpoints."""
-        at_risk_ids = (answer.condition.at_risk for answer in self._answers.values())
+        at_risk_ids = (condition.at_risk for condition in self._conditions.values())
         return frozenset[str]().union(*at_risk_ids)
 
     @property

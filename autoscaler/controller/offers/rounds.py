@@ -1,8 +1,8 @@
-"""Rounds of questions to the providers: offers, limits, instances, interruptions, condition.
+"""Rounds of questions to the providers: for what they sell, and for the instances that they list.
 
-The rounds of each provider run in workers of their own, one at a time. So a provider that answers
-late, or never, delays neither the control loop nor another provider. The loop takes the answers
-that are complete.
+The rounds of each provider and kind run in workers of their own, one at a time. So a provider that
+answers late, or never, delays neither the control loop nor another provider, and prices that do
+not come delay no list. The loop takes the answers that are complete.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from itertools import product
+from typing import Final
 
 from autoscaler.clock import Clock
-from autoscaler.controller.workers import InlineWorkers, Workers
+from autoscaler.controller.workers import CallKind, CallWorkers, InlineWorkers, SharedWorkers
 from autoscaler.domain.errors import ProviderError
 from autoscaler.domain.instance import CloudInstance, Interruption
 from autoscaler.domain.offer import Limit, Offer
@@ -23,12 +25,11 @@ from providers.base import Condition, Provider
 
 _log = logging.getLogger(__name__)
 
-Part = TypeVar("Part")
-
 # A provider whose round takes longer counts as silent, and is asked again in another worker.
 DEADLINE_SECONDS: Final = 60.0
 MOST_ROUNDS: Final = 3
-"""Rounds of one provider that may run at the same time, of which all but one are overdue."""
+"""Rounds of one provider and kind that may run at once, of which all but one are overdue."""
+_KINDS: Final = (CallKind.PRICE, CallKind.LIST)
 # Rest after a slow round, in times of the round, so that rounds take at most a tenth of the time.
 _REST_FACTOR: Final = 10.0
 _LONGEST_REST_SECONDS: Final = 60.0
@@ -48,20 +49,21 @@ class Answer:
     """Answer of a provider to one round of questions.
 
     `began_seconds` is the time at which the round began, since the epoch. `sold` and `listing` are
-    None if the provider did not answer that part; `errors` say why.
+    None if the round was of the other kind, or the provider did not answer; `error` says why.
     """
 
     provider: str
+    kind: CallKind
     began_seconds: float
-    sold: tuple[tuple[Offer, ...], tuple[Limit, ...]] | None
-    listing: ProviderListing | None
-    condition: Condition
-    errors: tuple[str, ...]
+    sold: tuple[tuple[Offer, ...], tuple[Limit, ...]] | None = None
+    listing: ProviderListing | None = None
+    condition: Condition = field(default_factory=Condition)
+    error: str | None = None
 
 
 @dataclass(slots=True)
 class _Rounds:
-    """Rounds of one provider. Moments are of the monotonic clock, in seconds."""
+    """Rounds of one kind to one provider. Moments are of the monotonic clock, in seconds."""
 
     begun: int = 0
     began_seconds: float = float("-inf")
@@ -85,7 +87,7 @@ class _Rounds:
 class ProviderRounds:
     """Rounds of all providers of a deployment.
 
-    `workers_of` returns the workers for the rounds of a provider; None runs rounds inline.
+    `workers` run the rounds; None runs them inline.
     `on_news` is called after a round with another answer than the one before.
     """
 
@@ -94,20 +96,20 @@ class ProviderRounds:
         providers: Mapping[str, Provider],
         clock: Clock,
         interval_seconds: float = 0.0,
-        workers_of: Callable[[str], Workers] | None = None,
+        workers: CallWorkers | None = None,
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._providers = providers
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._workers_of = workers_of or (lambda name: InlineWorkers())
+        self._workers = workers or SharedWorkers(InlineWorkers(), InlineWorkers())
         self._on_news = on_news
-        self._rounds = {name: _Rounds() for name in providers}
+        self._rounds = {key: _Rounds() for key in product(providers, _KINDS)}
         self._lock = threading.Lock()
 
     def begin_due(self, now_seconds: float) -> None:
-        """Begin a round of each provider whose next one is due."""
-        for name, rounds in self._rounds.items():
+        """Begin each round that is due."""
+        for (name, kind), rounds in self._rounds.items():
             moment_seconds = self._clock.monotonic()
             with self._lock:
                 if not rounds.is_due(moment_seconds, self._interval_seconds):
@@ -115,10 +117,11 @@ class ProviderRounds:
                 rounds.begun += 1
                 number = rounds.begun
                 rounds.began_seconds = rounds.running[number] = moment_seconds
-            self._workers_of(name).submit(partial(self._run, name, number, now_seconds))
+            run = partial(self._run, name, kind, number, now_seconds)
+            self._workers.of(kind, name).submit(run)
 
     def take(self) -> tuple[Answer, ...]:
-        """Return the newest answer of each provider that has answered since the last call.
+        """Return the newest answer to each kind of round since the last call.
 
         An answer that an answer to a later round has overtaken is dropped.
         """
@@ -135,17 +138,16 @@ class ProviderRounds:
     def overdue_seconds(self) -> Mapping[str, float]:
         """Return the providers that do not answer in time, with the seconds since the question."""
         moment_seconds = self._clock.monotonic()
+        waits: dict[str, float] = {}
         with self._lock:
-            waits = {
-                name: moment_seconds - min(rounds.running.values())
-                for name, rounds in self._rounds.items()
-                if rounds.running
-            }
+            for (name, _), rounds in self._rounds.items():
+                for began_seconds in rounds.running.values():
+                    waits[name] = max(waits.get(name, 0.0), moment_seconds - began_seconds)
         return {name: wait for name, wait in waits.items() if wait >= DEADLINE_SECONDS}
 
-    def _run(self, name: str, number: int, now_seconds: float) -> None:
-        rounds, began_seconds = self._rounds[name], self._clock.monotonic()
-        answer = _ask(name, self._providers[name], now_seconds)
+    def _run(self, name: str, kind: CallKind, number: int, now_seconds: float) -> None:
+        rounds, began_seconds = self._rounds[name, kind], self._clock.monotonic()
+        answer = _ask(name, self._providers[name], kind, now_seconds)
         with self._lock:
             del rounds.running[number]
             rounds.took_seconds = self._clock.monotonic() - began_seconds
@@ -156,32 +158,29 @@ class ProviderRounds:
 
 
 def _is_same(answer: Answer, before: Answer | None) -> bool:
-    return before is not None and (answer.sold, answer.listing, answer.errors) == (
-        *(before.sold, before.listing, before.errors),
+    return before is not None and (answer.sold, answer.listing, answer.error) == (
+        *(before.sold, before.listing, before.error),
     )
 
 
-def _ask(name: str, provider: Provider, now_seconds: float) -> Answer:
-    """Ask a provider everything. An error of one part does not affect the others."""
-    errors: dict[str, None] = {}
-    sold = _part(name, lambda: (tuple(provider.offers()), tuple(provider.limits())), errors)
-    listing = _part(
-        name,
-        lambda: ProviderListing(tuple(provider.instances()), tuple(provider.interruptions())),
-        errors,
-    )
-    condition = _part(name, provider.condition, errors) or Condition()
-    return Answer(name, now_seconds, sold, listing, condition, tuple(errors))
-
-
-def _part(name: str, ask: Callable[[], Part], errors: dict[str, None]) -> Part | None:
-    """Return one part of an answer; None after an error, which is added to `errors`."""
+def _ask(name: str, provider: Provider, kind: CallKind, now_seconds: float) -> Answer:
+    """Ask a provider the questions of one kind of round, and for its condition."""
+    answer = Answer(name, kind, now_seconds)
     try:
-        return ask()
+        if kind is CallKind.PRICE:
+            sold = (tuple(provider.offers()), tuple(provider.limits()))
+            answer = replace(answer, sold=sold)
+        else:
+            instances = tuple(provider.instances())
+            listing = ProviderListing(instances, tuple(provider.interruptions()))
+            answer = replace(answer, listing=listing)
+        return replace(answer, condition=provider.condition())
     except ProviderError as error:
         _log.warning("provider %s does not answer: %s", name, error)
-        errors[f"{name}: {error}"] = None
+        problem = f"{name}: {error}"
     except Exception as error:  # a defect of one provider must not stop the others
         _log.exception("provider %s can't be asked", name)
-        errors[f"{name}: {type(error).__name__}: {error}"] = None
-    return None
+        problem = f"{name}: {type(error).__name__}: {error}"
+    with suppress(Exception):  # a defect, too: `condition` never fails
+        answer = replace(answer, condition=provider.condition())
+    return replace(answer, error=problem)

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from autoscaler.clock import VirtualClock
-from autoscaler.controller.offers.rounds import DEADLINE_SECONDS, MOST_ROUNDS, ProviderRounds
+from autoscaler.controller.offers.rounds import (
+    DEADLINE_SECONDS,
+    MOST_ROUNDS,
+    Answer,
+    ProviderRounds,
+)
+from autoscaler.controller.workers import CallKind, InlineWorkers, Workers
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CloudInstance, Interruption
 from autoscaler.domain.offer import Limit, Offer
 from providers.base import Provider
 from tests.controller.cloud import offer
+
+PRICE = CallKind.PRICE
 
 
 class Counting(Provider):
@@ -57,7 +65,7 @@ class HeldWorkers:
 
 
 class Asked:
-    """Two providers; the rounds of "slow" run when the test says so."""
+    """Two providers; rounds for the prices of "slow" run when the test says so."""
 
     def __init__(self, interval_seconds: float = 5.0) -> None:
         self.clock = VirtualClock(1000.0)
@@ -65,19 +73,20 @@ class Asked:
         self.workers = HeldWorkers()
         self.news = 0
         providers: dict[str, Provider] = {"slow": self.slow, "quick": self.quick}
-        self.rounds = ProviderRounds(
-            providers, self.clock, interval_seconds, self._workers_of, self._on_news
-        )
-        self._inline = ProviderRounds(providers, self.clock)._workers_of("quick")
+        self.rounds = ProviderRounds(providers, self.clock, interval_seconds, self, self._on_news)
 
     def answers(self, seconds: float = 0.0) -> list[str]:
-        """Let time pass, begin the rounds that are due, and return who has answered."""
+        """Let time pass, begin the rounds that are due, and return who has sent prices."""
+        return [answer.provider for answer in self.taken(seconds) if answer.kind is PRICE]
+
+    def taken(self, seconds: float = 0.0) -> tuple[Answer, ...]:
+        """Let time pass, begin the rounds that are due, and return the answers."""
         self.clock.advance(seconds)
         self.rounds.begin_due(self.clock.now())
-        return [answer.provider for answer in self.rounds.take()]
+        return self.rounds.take()
 
-    def _workers_of(self, provider: str) -> object:
-        return self.workers if provider == "slow" else self._inline
+    def of(self, kind: CallKind, provider: str) -> Workers:
+        return self.workers if (kind, provider) == (PRICE, "slow") else InlineWorkers()
 
     def _on_news(self) -> None:
         self.news += 1
@@ -130,7 +139,7 @@ def test_a_late_answer_that_no_later_one_has_overtaken_is_used(asked: Asked) -> 
     asked.answers(DEADLINE_SECONDS)
     asked.workers.waiting[0]()
     asked.clock.advance(1.0)
-    (late,) = asked.rounds.take()
+    (late,) = (answer for answer in asked.rounds.take() if answer.kind is PRICE)
     assert (late.provider, late.began_seconds) == ("slow", 1000.0)
 
 
@@ -140,20 +149,26 @@ def test_a_late_answer_that_no_later_one_has_overtaken_is_used(asked: Asked) -> 
 )
 def test_an_error_of_one_part_leaves_the_others(asked: Asked, error: Exception, text: str) -> None:
     asked.quick.error = error
-    asked.rounds.begin_due(1000.0)
-    (answer,) = asked.rounds.take()
-    assert answer.errors == (text,)
-    assert answer.sold is None and answer.listing is not None
+    prices, listing = (answer for answer in asked.taken() if answer.provider == "quick")
+    assert prices.error == text and prices.sold is None
+    assert listing.error is None and listing.listing is not None
+
+
+def test_prices_that_do_not_come_delay_no_list(asked: Asked) -> None:
+    for seconds in (0.0, 5.0, DEADLINE_SECONDS):
+        lists = [answer.provider for answer in asked.taken(seconds) if answer.listing is not None]
+        assert lists == ["slow", "quick"]
+    assert set(asked.rounds.overdue_seconds()) == {"slow"}
 
 
 def test_only_another_answer_is_news(asked: Asked) -> None:
     asked.quick.offers = lambda: ()  # type: ignore[method-assign]
     asked.answers()
     asked.answers(5.0)
-    assert asked.news == 1
+    assert asked.news == 3
     asked.quick.offers = lambda: (offer(),)  # type: ignore[method-assign]
     asked.answers(5.0)
-    assert asked.news == 2
+    assert asked.news == 4
 
 
 def test_slow_rounds_take_a_tenth_of_the_time(asked: Asked) -> None:
