@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer import testing
 
+from tests.builders.waiting import wait_until
 from tests.nursery import Order, nursery
 
 APP = "autoscaler.cli.app"
@@ -72,11 +72,13 @@ class Terminal:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 90
-        while self.castor("status").returncode != 0:
-            assert self.controller.poll() is None, self._log.read_text()
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.1)
+        wait_until(self._answers, "a controller that answers", seconds=120)
+
+    def _answers(self) -> bool:
+        assert self.controller is not None and self.controller.poll() is None, (
+            self._log.read_text()
+        )
+        return self.castor("status").returncode == 0
 
     def kill(self) -> None:
         assert self.controller is not None

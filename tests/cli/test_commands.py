@@ -137,7 +137,7 @@ def test_a_running_job_is_changed_loses_an_instance_outlives_its_controller_and_
 
 
 def _training_instance(terminal: Terminal, job: str, but: str = "") -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         view = json.loads(terminal.castor("status", job, "--json").stdout)
         for instance in view["instances"]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import uvicorn
@@ -41,6 +42,7 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.pages import costs, fleet
 from autoscaler.service.pages.events import Changes
 from autoscaler.service.studies.checkpoints import TrialCheckpoints
 from autoscaler.service.studies.studies import Studies
@@ -52,6 +54,7 @@ from tests.controller.world import World
 from tests.service.identity import SETTINGS, ScriptedProvider
 
 TOKEN = "the owner's token"
+_COMPLETE_SECONDS = 60.0
 # URL that pages of studies link to, in applications that are made from now on.
 OPTUNA_DASHBOARD: str | None = None
 
@@ -244,12 +247,23 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
     api.log_in_through(SETTINGS)
     api.pages_at(api.url)
     try:
-        yield api
+        with _complete_pages():
+            yield api
     finally:
         api.changes.close_threadsafe()
         server.should_exit = True
         thread.join()
         world.store.close()
+
+
+@contextmanager
+def _complete_pages() -> Iterator[None]:
+    """Let pages wait for all that is computed beside them, however busy the machine is."""
+    with (
+        mock.patch.object(costs, "_LONGEST_WAIT_SECONDS", _COMPLETE_SECONDS),
+        mock.patch.object(fleet, "_FIRST_WAIT_SECONDS", _COMPLETE_SECONDS),
+    ):
+        yield
 
 
 @pytest.fixture

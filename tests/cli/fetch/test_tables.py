@@ -37,7 +37,7 @@ Path("accuracy.txt").write_text("0.97")
 
 
 def wait_for_step(terminal: Terminal, job: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         report = json.loads(terminal.castor("status", job, "--json").stdout)["report"]
         if report is not None and report["step"] > 20:

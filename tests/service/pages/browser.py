@@ -21,7 +21,7 @@ class PageVisitor:
 
     def __post_init__(self) -> None:
         headers = {"Accept": "text/html,application/xhtml+xml"}
-        self.http = httpx.Client(base_url=self.api.url, headers=headers, timeout=30)
+        self.http = httpx.Client(base_url=self.api.url, headers=headers, timeout=90)
         if self.token is not None:
             reply = self.http.post("/sign-in", data={"token": self.token})
             assert reply.status_code == 303, reply.text

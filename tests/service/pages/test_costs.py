@@ -12,6 +12,7 @@ import pytest
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.pages import costs as pages
 from autoscaler.wire.cost_messages import BillComparison, BilledDay
 from autoscaler.wire.messages import CostView
 from tests.service.agents import SPEC, joined, node_report, training_report
@@ -39,6 +40,7 @@ def test_the_page_answers_before_all_is_added_up_and_loads_again(
         return costs(views, now_seconds)
 
     monkeypatch.setattr(Views, "costs", slow)
+    monkeypatch.setattr(pages, "_LONGEST_WAIT_SECONDS", 0.2)
     visitor = PageVisitor(api)
     reply = visitor.get("/costs")
     assert reply.status_code == 200 and reply.headers["refresh"] == "3"
