@@ -12,20 +12,19 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.responses import PlainTextResponse
+from starlette.types import Scope
 
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.control_loop import ControlLoop, Pauses, StoreTest
-from autoscaler.domain.errors import NotAllowed, StoreError
+from autoscaler.domain.errors import StoreError
 from autoscaler.loop_watch import DEAD_SECONDS, LONG_TICK_SECONDS, LoopState, LoopWatch
+from autoscaler.service.access.request_gate import bearer_token
 from autoscaler.service.health import FRESH_SECONDS, Health, HealthGate
 
 
-class Authentication:
-    """Knows one person's token."""
-
-    def require_known(self, path: str, token: str | None) -> None:
-        if token != "hers":
-            raise NotAllowed("unknown")
+async def is_hers(scope: Scope) -> bool:
+    """Return whether a request has the token of the one person who is known."""
+    return bearer_token(scope) == "hers"
 
 
 class Watched:
@@ -37,8 +36,7 @@ class Watched:
         self.error: StoreError | None = None
         self.test = StoreTest(self._write, self.clock)
         self.role = "leader"
-        gate = HealthGate(PlainTextResponse("beyond"), self.health, Authentication())  # type: ignore[arg-type]
-        self._gate = gate
+        self._gate = HealthGate(PlainTextResponse("beyond"), self.health, is_hers)
 
     def _write(self) -> None:
         if self.error is not None:

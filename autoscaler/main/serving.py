@@ -145,9 +145,9 @@ def _run(
 def _server(settings: ServeSettings, deployment: Deployment, lead: Lead) -> HttpServer:
     """Return the server of the API, which has not started."""
     address = LeaderAddress(lead.leader_address, SystemClock())
-    limited = RequestLimits(deployment.app, SystemClock())
+    limited = RequestLimits(deployment.app, SystemClock(), deployment.authentication.check)
     app = FollowerGate(limited, lambda: not lead.leads, address)
-    healthy = HealthGate(app, deployment.health, deployment.authentication)
+    healthy = HealthGate(app, deployment.health, limited.is_known)
     return HttpServer(
         RequestMeter(healthy, deployment.meters.answered, SystemClock(), deployment.traces.span),
         deployment.end_polls,

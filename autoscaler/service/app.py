@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.clock import Clock
 from autoscaler.controller.controller import ControllerStatus
@@ -20,13 +19,13 @@ from autoscaler.domain.job_rules import as_submitted
 from autoscaler.notifications.outbox import Notifications
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.browser_sessions import BrowserSessions
-from autoscaler.service.access.gate import AccessGate, Requester, has_bundle
+from autoscaler.service.access.gate import AccessGate, Requester
 from autoscaler.service.access.logins import Logins
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import RequestGate
 from autoscaler.service.faults import handle_errors
 from autoscaler.service.files.logs import Logs
-from autoscaler.service.files.uploads import Bundles, unknown_bundle
+from autoscaler.service.files.uploads import Bundles
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.bills import CloudBills
@@ -43,13 +42,13 @@ from autoscaler.service.pages.events import Changes
 from autoscaler.service.pages.router import PageDependencies, add_pages
 from autoscaler.service.routes.bodies import (
     Body,
-    Created,
     JsonResponse,
     NoContent,
     change_text,
     json_response,
 )
 from autoscaler.service.routes.budgets import budgets_router
+from autoscaler.service.routes.bundles import bundles_router
 from autoscaler.service.routes.costs import costs_router
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.job_lists import job_lists_router
@@ -80,8 +79,8 @@ from autoscaler.service.routes.studies import (
     study_lists_router,
 )
 from autoscaler.service.studies.studies import Studies
+from autoscaler.service.threads import in_stop_thread
 from autoscaler.service.versions import Precondition, etag, precondition
-from autoscaler.store.repositories.owners import OwnedKind
 from autoscaler.store.store import Store
 from autoscaler.wire.messages import (
     Change,
@@ -145,10 +144,10 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.state.access = AccessGate(authentication, dependencies.store, dependencies.clock)
 
     async def require_known(path: str, presented: str | None) -> None:
-        if not authentication.is_recognised(path, presented):
-            await run_in_threadpool(authentication.require_known, path, presented)
+        await authentication.check(path, presented)
 
     app.include_router(_jobs(dependencies))
+    app.include_router(_job_stops(dependencies))
     app.include_router(_job_facts(dependencies))
     app.include_router(_listed(dependencies))
     histories = Histories(dependencies.store, dependencies.clock)
@@ -158,7 +157,7 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     costs = costs_router(dependencies.views, dependencies.receipts, bills, dependencies.clock)
     app.include_router(costs)
     app.include_router(_fleet(dependencies))
-    app.include_router(_bundles(dependencies))
+    app.include_router(bundles_router(dependencies.bundles, dependencies.store))
     app.include_router(programs_router(dependencies.store, dependencies.submissions))
     app.include_router(budgets_router(dependencies.budgets))
     app.include_router(
@@ -198,17 +197,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
     submissions, store = dependencies.submissions, dependencies.store
     repeats = Repeats(store, dependencies.clock, lambda: submissions.wake())
 
-    def view_of(job: JobRecord, requester: Requester, with_events: bool = False) -> JobView:
-        view = dependencies.views.job(job, dependencies.clock.now(), with_events)
-        return _shown_to(requester, job, view)
-
-    def reply(
-        job: JobRecord, requester: Requester, with_events: bool = False
-    ) -> JsonResponse[JobView]:
-        view = view_of(job, requester, with_events)
-        response = json_response(JobView, view)
-        response.headers["ETag"] = etag(view.version)
-        return response
+    view_of, reply = partial(_view_of, dependencies), partial(_reply, dependencies)
 
     @router.post("")
     def submit(
@@ -255,18 +244,6 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         requester.record(job.id, *change_text(Change, change, before.spec, job.spec))
         return reply(job, requester)
 
-    @router.post("/{name}/stop")
-    def stop(
-        requester: Requester = Depends(Permit(AccessAction.STOP_JOB)),
-        required: Precondition = Depends(precondition),
-    ) -> JsonResponse[JobView]:
-        """Stop a job, which ends with a checkpoint."""
-        before = requester.job
-        required.of_job(before)
-        job = submissions.stop(before, requester.identity.person, required.of_job)
-        requester.record(job.id, before.phase, job.phase)
-        return reply(job, requester)
-
     @router.post("/{name}/resume")
     def resume(
         requester: Requester = Depends(Permit(AccessAction.RESUME_JOB)),
@@ -284,6 +261,53 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
             return reply(job, requester)
 
         return repeats.once(repeat, requester.identity, create)
+
+    return router
+
+
+def _view_of(
+    dependencies: ServiceDependencies,
+    job: JobRecord,
+    requester: Requester,
+    with_events: bool = False,
+) -> JobView:
+    """Return the view of a job for a requester."""
+    view = dependencies.views.job(job, dependencies.clock.now(), with_events)
+    return _shown_to(requester, job, view)
+
+
+def _reply(
+    dependencies: ServiceDependencies,
+    job: JobRecord,
+    requester: Requester,
+    with_events: bool = False,
+) -> JsonResponse[JobView]:
+    """Return the response with the view of a job, and its version."""
+    view = _view_of(dependencies, job, requester, with_events)
+    response = json_response(JobView, view)
+    response.headers["ETag"] = etag(view.version)
+    return response
+
+
+def _job_stops(dependencies: ServiceDependencies) -> APIRouter:
+    """Return the route that stops a job, which does not wait for reads."""
+    router = APIRouter(prefix="/v1/jobs")
+
+    @router.post("/{name}/stop")
+    async def stop(
+        requester: Requester = Depends(Permit(AccessAction.STOP_JOB)),
+        required: Precondition = Depends(precondition),
+    ) -> JsonResponse[JobView]:
+        """Stop a job, which ends with a checkpoint."""
+        before = requester.job
+
+        def end() -> JsonResponse[JobView]:
+            required.of_job(before)
+            job = dependencies.submissions.stop(before, requester.identity.person, required.of_job)
+            requester.record(job.id, before.phase, job.phase)
+            return _reply(dependencies, job, requester)
+
+        return await in_stop_thread(end)
 
     return router
 
@@ -387,26 +411,28 @@ def _fleet(dependencies: ServiceDependencies) -> APIRouter:
         part, cursor = page.part(rows, "offers", lambda row: row.offer.id)
         return page_response(OffersView, replace(view, offers=part), request, cursor)
 
+    async def switch(requester: Requester, change: Callable[[str], None]) -> NoContent:
+        def carry_out() -> NoContent:
+            change(requester.identity.person)
+            requester.record(_FLEET)
+            return NoContent()
+
+        return await in_stop_thread(carry_out)
+
     @router.post("/freeze")
-    def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> NoContent:
+    async def freeze(requester: Requester = Depends(Permit(AccessAction.FREEZE))) -> NoContent:
         """Stop all launches and releases until the fleet is unfrozen."""
-        submissions.freeze(requester.identity.person)
-        requester.record(_FLEET)
-        return NoContent()
+        return await switch(requester, submissions.freeze)
 
     @router.post("/unfreeze")
-    def unfreeze(requester: Requester = Depends(Permit(AccessAction.UNFREEZE))) -> NoContent:
+    async def unfreeze(requester: Requester = Depends(Permit(AccessAction.UNFREEZE))) -> NoContent:
         """Let the controller carry out its decisions again."""
-        submissions.unfreeze(requester.identity.person)
-        requester.record(_FLEET)
-        return NoContent()
+        return await switch(requester, submissions.unfreeze)
 
     @router.post("/drain")
-    def drain(requester: Requester = Depends(Permit(AccessAction.DRAIN))) -> NoContent:
+    async def drain(requester: Requester = Depends(Permit(AccessAction.DRAIN))) -> NoContent:
         """Stop every job with a checkpoint, and release its instances."""
-        submissions.drain(requester.identity.person)
-        requester.record(_FLEET)
-        return NoContent()
+        return await switch(requester, submissions.drain)
 
     @router.post("/plans")
     def plan(
@@ -442,37 +468,5 @@ def _about(app: FastAPI) -> APIRouter:
     def openapi() -> JsonResponse[dict[str, Any]]:
         """Return this document."""
         return json_response(dict[str, Any], described())
-
-    return router
-
-
-def _bundles(dependencies: ServiceDependencies) -> APIRouter:
-    """Return the routes for bundles. A bundle exists for those who may use it."""
-    router = APIRouter(prefix="/v1/bundles")
-    bundles = dependencies.bundles
-
-    @router.head("/{sha256}")
-    def has(
-        sha256: str, requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE))
-    ) -> Response:
-        """Check whether the requester may use a bundle."""
-        bundles.path(sha256)
-        if not has_bundle(dependencies.store, requester.identity, sha256):
-            raise unknown_bundle(sha256)
-        return Response()
-
-    @router.put("/{sha256}")
-    async def put(
-        sha256: str,
-        request: Request,
-        requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE)),
-    ) -> Created:
-        """Upload the packed working directory of a job."""
-        await bundles.receive(sha256, request.stream())
-        await run_in_threadpool(
-            dependencies.store.owners.share, OwnedKind.BUNDLE, sha256, requester.owner
-        )
-        await run_in_threadpool(requester.record, sha256)
-        return Created()
 
     return router

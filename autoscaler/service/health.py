@@ -7,22 +7,17 @@ person's token adds the details.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Response
-from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autoscaler.domain.errors import CastorError
 from autoscaler.loop_watch import LoopState
-from autoscaler.service.access.authentication import Authentication
-from autoscaler.service.access.request_gate import bearer_token
 
 FRESH_SECONDS: Final = 30.0
 """A controller is ready while its last tick is younger, and so is its last write to the store."""
-_FOR_PEOPLE: Final = "/v1/fleet"  # a path that every person's token fits
 _PATHS: Final = ("/livez", "/readyz")
 
 
@@ -69,11 +64,14 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class HealthGate:
-    """ASGI middleware that answers the health routes, and passes on all other requests."""
+    """ASGI middleware that answers the health routes, and passes on all other requests.
+
+    `is_known` returns whether a request has the token of a person.
+    """
 
     app: ASGIApp
     health: Callable[[], Health]
-    authentication: Authentication
+    is_known: Callable[[Scope], Awaitable[bool]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a health route, or pass the request on."""
@@ -84,18 +82,9 @@ class HealthGate:
         health = self.health()
         is_well = health.loop.is_alive if path == "/livez" else not health.obstacles
         content: dict[str, object] = {"status": "ok" if is_well else "failing"}
-        token = bearer_token(scope)
-        if token is not None and await run_in_threadpool(self._is_person, token):
+        if await self.is_known(scope):
             content |= health.details()
         response = Response(
             json.dumps(content), 200 if is_well else 503, media_type="application/json"
         )
         await response(scope, receive, send)
-
-    def _is_person(self, token: str) -> bool:
-        """Return whether a token is a person's; False too if the store does not answer."""
-        try:
-            self.authentication.require_known(_FOR_PEOPLE, token)
-        except CastorError:
-            return False
-        return True

@@ -63,7 +63,7 @@ class Precondition:
             )
 
 
-def precondition(versions: _Versions = None) -> Precondition:
+async def precondition(versions: _Versions = None) -> Precondition:
     """Return the versions that a request requires, as a dependency of its route."""
     if versions is None or versions.strip() == "*":
         return Precondition(None)

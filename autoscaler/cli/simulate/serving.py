@@ -148,7 +148,8 @@ def served(prepared: PreparedSimulation, pace: float, port: int = 0) -> Iterator
         url = f"http://{_HOST}:{listener.getsockname()[1]}"
         deployment = SimulatedDeployment(Path(directory), url, clock, prepared)
         deployment.authentication.people.set_owner(let_owner_in(Path(directory), url))
-        limited = RequestLimits(deployment.app, SystemClock())
+        check = deployment.authentication.check
+        limited = RequestLimits(deployment.app, SystemClock(), check)
         server = HttpServer(limited, deployment.end_polls, None, _END_SECONDS)
         simulation = ServedSimulation(deployment, prepared)
         threads = [

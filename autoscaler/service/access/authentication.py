@@ -22,6 +22,7 @@ from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotAllowed, StoreError, Unavailable
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.service.access.people import PeopleAccess, digest
+from autoscaler.service.threads import in_thread_of
 from autoscaler.store.repositories.tokens import NodeToken
 from autoscaler.store.store import Store
 
@@ -110,6 +111,15 @@ class Authentication:
             return self.people.known(token) is not None
         known = self._nodes.get(digest(token))
         return known is not None and known.expires_seconds > self._clock.now()
+
+    async def check(self, path: str, token: str | None) -> None:
+        """Check that a token fits a path, in a thread if the store has to be asked.
+
+        Raises:
+            NotAllowed: as `require_known`.
+        """
+        if not self.is_recognised(path, token):
+            await in_thread_of(path, self.require_known, path, token)
 
     def join_token(self, held: HeldInstance) -> str:
         """Return the token with which an instance may join once.

@@ -113,9 +113,14 @@ def _names(parts: Sequence[str], templates: Sequence[str]) -> Iterator[tuple[str
 
 def body_limit(path: str) -> int:
     """Return the maximum size of a request's body in bytes."""
-    if path in OPEN_PATHS or OPEN_PAGES.fullmatch(path):
+    if is_open(path):
         return _OPEN_BYTES
     return _LONG_BYTES if _LONG.fullmatch(path) else _JSON_BYTES
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path needs no token."""
+    return path in OPEN_PATHS or OPEN_PAGES.fullmatch(path) is not None
 
 
 def bearer_token(scope: Scope) -> str | None:

@@ -31,6 +31,7 @@ from autoscaler.service.pages.forms import PageForm
 from autoscaler.service.pages.rendering import HEADERS, Pages
 from autoscaler.service.routes.bodies import change_text
 from autoscaler.service.routes.permits import Permit
+from autoscaler.service.threads import in_stop_thread
 from autoscaler.wire.messages import Change, Resumption
 
 SEE_OTHER: Final = 303
@@ -108,11 +109,14 @@ def _add_stop(router: APIRouter, forms: JobForms) -> None:
         return forms.page(request, requester, "job_stop.html")
 
     @router.post("/jobs/{name}/stop", dependencies=[Depends(PageForm())])
-    def stop(requester: Requester = Depends(Permit(AccessAction.STOP_JOB))) -> Response:
-        before = requester.job
-        job = forms.submissions.stop(before, requester.identity.person)
-        requester.record(job.id, before.phase, job.phase)
-        return to_job(job, "stopping")
+    async def stop(requester: Requester = Depends(Permit(AccessAction.STOP_JOB))) -> Response:
+        def end() -> Response:
+            before = requester.job
+            job = forms.submissions.stop(before, requester.identity.person)
+            requester.record(job.id, before.phase, job.phase)
+            return to_job(job, "stopping")
+
+        return await in_stop_thread(end)
 
     @router.post("/jobs/{name}/resume", dependencies=[Depends(PageForm())])
     def resume(requester: Requester = Depends(Permit(AccessAction.RESUME_JOB))) -> Response:

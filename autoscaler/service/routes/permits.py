@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from fastapi import FastAPI, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
@@ -23,6 +22,7 @@ from autoscaler.service.access.permissions import (
     require_permitted,
 )
 from autoscaler.service.access.request_gate import OPEN_PAGES, OPEN_PATHS, presented_token
+from autoscaler.service.threads import in_thread_of
 
 _NODE_PATHS: Final = "/v1/node/"
 # Parameter of a route's path that names the subject of the action.
@@ -55,20 +55,20 @@ class Permit:
             UnknownJob: the action is on a job that does not exist.
         """
         gate: AccessGate = request.app.state.access
-        presented = presented_token(request.scope)
+        path, presented = str(request.scope["path"]), presented_token(request.scope)
         if presented is None:
             raise NotAllowed(NO_TOKEN)
         people = gate.authentication.people
         identity = people.known(presented)
         if identity is None:
-            identity = await run_in_threadpool(people.identity, presented)
+            identity = await in_thread_of(path, people.identity, presented)
         name = self._subject(request, identity)
         require_permitted(identity, self.action, name)  # as far as the role alone decides
         if RULES[self.action].subject is Subject.JOB:
-            job = await run_in_threadpool(gate.job, identity, self.action, name)
+            job = await in_thread_of(path, gate.job, identity, self.action, name)
             return Requester(identity, self.action, gate.record, job)
         if gate.needs_store(identity, self.action):
-            await run_in_threadpool(gate.require, identity, self.action, name)
+            await in_thread_of(path, gate.require, identity, self.action, name)
         else:
             gate.require(identity, self.action, name)
         return Requester(identity, self.action, gate.record)

@@ -23,6 +23,7 @@ from autoscaler.service.routes.pages import PageQuery, page_query, page_response
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.courses import MOST_POINTS
 from autoscaler.service.studies.studies import Studies
+from autoscaler.service.threads import in_stop_thread
 from autoscaler.service.versions import Precondition, etag, precondition
 from autoscaler.wire.codec import encode
 from autoscaler.wire.study_messages import (
@@ -99,13 +100,17 @@ def studies_router(studies: Studies) -> APIRouter:
         return NoContent()
 
     @router.post("/stop")
-    def stop(
+    async def stop(
         study: str, at_once: bool, requester: Requester = Depends(Permit(AccessAction.STOP_STUDY))
     ) -> NoContent:
         """Begin no more trials of a study; with `at_once` stop those that run, too."""
-        studies.stop(study, at_once)
-        requester.record(study, after="at once" if at_once else "after its trials")
-        return NoContent()
+
+        def end() -> NoContent:
+            studies.stop(study, at_once)
+            requester.record(study, after="at once" if at_once else "after its trials")
+            return NoContent()
+
+        return await in_stop_thread(end)
 
     return router
 
