@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from autoscaler.domain.access import OWNER, Owner
 from autoscaler.domain.goodput import with_limit
@@ -318,6 +319,15 @@ class JobSpec:
     def owner(self) -> Owner:
         """Owner of the job."""
         return Owner(self.person or OWNER, self.team)
+
+    @property
+    def shared_directory(self) -> str | None:
+        """Absolute directory of the checkpoints, where another job may save too; None if none."""
+        directory = self.checkpoint.directory
+        if directory is None or self.study is not None:
+            return None
+        path = PurePosixPath(directory)
+        return str(path) if path.is_absolute() else None
 
     @property
     def program_name(self) -> str:

@@ -18,7 +18,9 @@ from autoscaler.domain.spending import AccountCost, BillPart, DailyCost
 
 SETTLED_AFTER_HOURS: Final = 48
 TOLERATED_SHARE: Final = Decimal("0.03")
-_TOLERATED_USD: Final = Decimal("0.01")
+TOLERATED_USD: Final = Decimal("0.01")
+TOLERANCE_TEXT: Final = f"{TOLERATED_SHARE * 100:.0f} % or ${TOLERATED_USD}"
+"""Difference up to which two figures agree: the greater of both."""
 
 Cost = TypeVar("Cost", DailyCost, AccountCost)
 
@@ -37,7 +39,7 @@ class ReconciliationResult(StrEnum):
 class Comparison:
     """The ledger's and the account's figure for the same costs, in US dollars.
 
-    `difference_usd` is the account's figure minus the ledger's. `share` is the difference divided
+    The command, the pages and the API have the result from `agrees`. `difference_usd` is the account's figure minus the ledger's. `share` is the difference divided
     by the ledger's figure; None if the ledger has 0.
     """
 
@@ -52,6 +54,12 @@ class Comparison:
         difference_usd = account_usd - ledger_usd
         share = difference_usd / ledger_usd if ledger_usd else None
         return cls(ledger_usd, account_usd, difference_usd, share)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the figures differ by no more than is tolerated."""
+        tolerated_usd = max(abs(self.ledger_usd) * TOLERATED_SHARE, TOLERATED_USD)
+        return abs(self.difference_usd) <= tolerated_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +157,7 @@ def _transfer_usd(ledger_costs: Iterable[DailyCost]) -> Decimal:
 def _verdict(instances: Comparison, has_bill: bool) -> ReconciliationResult:
     if not has_bill and instances.ledger_usd > 0:
         return ReconciliationResult.ACCOUNT_HAS_NOTHING
-    tolerated_usd = max(instances.ledger_usd * TOLERATED_SHARE, _TOLERATED_USD)
-    if abs(instances.difference_usd) <= tolerated_usd:
+    if instances.agrees:
         return ReconciliationResult.AGREE
     is_more = instances.difference_usd > 0
     return (

@@ -102,6 +102,7 @@ class RunningCosts:
     def __init__(self) -> None:
         self.number = 0
         self._past = CostSums()
+        self._days_of_jobs: dict[str, tuple[date, date]] = {}
         self._day = date.min
         self._open: dict[str, list[LedgerEntry]] = {}
         self._bills: dict[str, Bill] = {}
@@ -121,7 +122,7 @@ class RunningCosts:
         for line in lines:
             if line.kind is EntryKind.TRANSFER:
                 for charge in Bill((), (line,)).transferred():
-                    self._past.add(charge)
+                    self._add_past(charge)
                 continue
             if line.kind is EntryKind.OPEN:
                 self._prices[line.offer].add(line.usd_per_hour)
@@ -146,7 +147,7 @@ class RunningCosts:
         else:
             self._ended.add(instance)
             for charge in bill.charges(0.0):  # the end bounds each of its stretches, not this time
-                self._past.add(charge)
+                self._add_past(charge)
 
     def _settle(self, bill: Bill, since: date = date.min, sign: int = 1) -> None:
         """Add an open bill's charges from the day `since` to yesterday, or take them off."""
@@ -154,7 +155,26 @@ class RunningCosts:
         if bill.stretches[0].opening.at_seconds < begin_seconds:
             for charge in bill.charges(begin_seconds, since):
                 if charge.day < self._day:
-                    self._past.add(charge, sign)
+                    self._add_past(charge, sign)
+
+    def _add_past(self, charge: Charge, sign: int = 1) -> None:
+        """Add a charge that the passage of time does not change, or take it off."""
+        self._past.add(charge, sign)
+        day = charge.day
+        first, last = self._days_of_jobs.get(charge.job, (day, day))
+        if not first < day < last:
+            self._days_of_jobs[charge.job] = min(first, day), max(last, day)
+
+    def payers(self, first: date, last: date) -> frozenset[str]:
+        """Return the jobs that may have charges on the days (UTC) from `first` to `last`.
+
+        Jobs with charges before and after these days are among them, and all of open bills.
+        """
+        days = self._days_of_jobs.items()
+        past = (job for job, (begin, end) in days if begin <= last and first <= end)
+        return frozenset(past) | {
+            stretch.opening.job for bill in self._bills.values() for stretch in bill.stretches
+        }
 
     def sums(self, now_seconds: float) -> CostSums:
         """Return the costs until now."""

@@ -47,6 +47,7 @@ from autoscaler.service.instances.assignments import Assignments
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.budgets import SharedBudgets
+from autoscaler.service.jobs.focus_export import FocusExport
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
@@ -265,6 +266,7 @@ class Deployment:
         self._job_logs = self._logs()
         self._changes = Changes()
         self._receipts = Receipts(store, status)
+        views = Views(store, status, assignments, release)
         dependencies = ServiceDependencies(
             store=store,
             authentication=self.authentication,
@@ -277,8 +279,9 @@ class Deployment:
             nodes=self._nodes,
             heartbeats=self._heartbeats(),
             studies=self._studies,
-            views=Views(store, status, assignments, release),
+            views=views,
             receipts=self._receipts,
+            focus_export=FocusExport(store, status, views.stored_costs),
             bundles=bundles,
             logs=self._job_logs,
             results=results,

@@ -30,6 +30,7 @@ from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.bills import CloudBills
 from autoscaler.service.jobs.budgets import SharedBudgets
+from autoscaler.service.jobs.focus_export import FocusExport
 from autoscaler.service.jobs.histories import Histories
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.plans import plan_view
@@ -121,6 +122,7 @@ class ServiceDependencies:
     studies: Studies
     views: Views
     receipts: Receipts
+    focus_export: FocusExport
     bundles: Bundles
     logs: Logs
     results: Results
@@ -154,8 +156,8 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(outlooks_router(dependencies.outlooks, histories, dependencies.store))
     app.include_router(results_router(dependencies.results))
     bills = CloudBills(dependencies.store, dependencies.clock)
-    costs = costs_router(dependencies.views, dependencies.receipts, bills, dependencies.clock)
-    app.include_router(costs)
+    costs = dependencies.views, dependencies.receipts, bills, dependencies.focus_export
+    app.include_router(costs_router(*costs, dependencies.clock))
     app.include_router(_fleet(dependencies))
     app.include_router(bundles_router(dependencies.bundles, dependencies.store))
     app.include_router(programs_router(dependencies.store, dependencies.submissions))

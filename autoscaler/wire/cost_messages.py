@@ -141,13 +141,15 @@ class BillComparison:
 class BillComparisonView:
     """Last comparison with the bill of one cloud, the person who made it, and its time.
 
-    `provider` is the name of the cloud's provider.
+    `provider` is the name of the cloud's provider. `agrees` is whether the costs of instances on
+    the settled days differ by no more than `castor reconcile` tolerates; None if no day is settled.
     """
 
     provider: str
     comparison: BillComparison
     person: str
     at_seconds: float
+    agrees: bool | None = None
 
 
 def receipt_fields(receipt: ReceiptView, prefix: str = "castor/") -> dict[str, float]:

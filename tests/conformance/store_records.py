@@ -21,6 +21,7 @@ from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.measurements import MAXIMUM_CONFIGURATIONS
 from autoscaler.store.repositories.settings import Freeze
 from autoscaler.store.repositories.tokens import NodeToken
+from autoscaler.store.sql import job_facts
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import (
     NOW,
@@ -28,8 +29,10 @@ from tests.conformance.store_examples import (
     decision,
     end,
     launch,
+    listed_instance,
     model,
     observation,
+    order,
     plan,
     report,
     snapshot,
@@ -287,6 +290,50 @@ class LedgerConformance:
             end(store, launch(store, job).id)
         assert len(store.ledger.entries()) == 4
         assert {entry.instance for entry in store.ledger.entries("b")} == {"b-0-1"}
+
+    def test_lines_of_many_jobs_are_read_in_batches(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(job_facts, "MOST_NAMES", 2)
+        jobs = [add_job(store, name) for name in "abcde"]
+        ended = [end(store, launch(store, job).id) for job in (*jobs, *jobs)]
+        wanted = ("e", "a", "c")
+        lines = [line for line in store.ledger.entries() if line.job in wanted]
+        assert list(store.ledger.of_jobs(wanted)) == lines and len(lines) == 12
+        assert store.ledger.of_jobs(()) == ()
+        of_jobs = store.instances.ended_of_jobs(wanted)
+        assert {job: list(of_jobs[job]) for job in wanted} == {
+            job: [held for held in ended if held.job == job] for job in wanted
+        }
+        records = store.jobs.of_ids((*wanted, "unknown"))
+        assert records == {job: store.jobs.get(job) for job in wanted}
+
+    def test_a_period_has_the_whole_bills_of_which_a_part_is_in_it(self, store: Store) -> None:
+        for job in ("past", "edge", "open", "later", "other", "again"):
+            add_job(store, job)
+        end(store, launch(store, "past").id, NOW + 100)
+        end(store, launch(store, "edge").id, NOW + 910)  # its minimum lasts until then
+        launch(store, "open")
+        late = order(store, "later")
+        seen = listed_instance(late.id, launched_seconds=NOW + 2000)
+        store.instances.observe_cloud(late.id, seen, NOW + 2000)
+        launch(store, "other")
+        again = launch(store, "again").id
+        end(store, again, NOW + 100)
+        assert store.instances.bill_again(again, NOW + 5000)
+        jobs = ("past", "edge", "open", "later", "again")
+
+        def paid_by(from_seconds: float, until_seconds: float) -> list[str]:
+            lines = store.ledger.of_period(jobs, from_seconds, until_seconds)
+            assert all(line in store.ledger.entries(line.job) for line in lines)
+            return sorted({line.job for line in lines})
+
+        assert paid_by(NOW + 960, NOW + 2000) == ["again", "edge", "open"]
+        assert paid_by(NOW + 1000, NOW + 2000) == ["again", "open"]
+        assert paid_by(NOW + 1000, NOW + 2001) == ["again", "later", "open"]
+        assert paid_by(NOW - 9, NOW) == []
+        assert paid_by(NOW, NOW + 10) == ["again", "edge", "open", "past"]
+        assert len(store.ledger.of_period(("again",), NOW + 1000, NOW + 2000)) == 3
 
 
 class TokensConformance:

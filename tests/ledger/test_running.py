@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import combinations_with_replacement
 from typing import TypeVar
 
 from hypothesis import given
@@ -37,6 +40,14 @@ def assert_equal(sums: CostSums, ledger: Ledger, now_seconds: float) -> None:
     ]
 
 
+def assert_payers(running: RunningCosts, ledger: Ledger, now_seconds: float) -> None:
+    charges = ledger.charges(now_seconds)
+    days = sorted({charge.day for charge in charges})
+    for first, last in combinations_with_replacement(days, 2):
+        paying = {charge.job for charge in charges if first <= charge.day <= last}
+        assert paying <= running.payers(first, last) <= {charge.job for charge in charges}
+
+
 @given(lines=bills(), parts=st.integers(1, 4), times=st.lists(TIMES, min_size=4, max_size=4))
 def test_sums_equal_those_of_all_lines_at_each_time(
     lines: list[LedgerEntry], parts: int, times: list[float]
@@ -49,6 +60,7 @@ def test_sums_equal_those_of_all_lines_at_each_time(
             assert running.add(lines[:upto], upto)
         known = upto
         assert_equal(running.sums(now_seconds), Ledger(lines[:upto]), now_seconds)
+        assert_payers(running, Ledger(lines[:upto]), now_seconds)
 
 
 def test_open_bills_have_a_price_and_a_bill_that_goes_on_needs_all_lines() -> None:
@@ -62,6 +74,19 @@ def test_open_bills_have_a_price_and_a_bill_that_goes_on_needs_all_lines() -> No
     assert running.add([line(EntryKind.CLOSE, 500.0)], 3)
     assert running.sums(2 * DAY).total_usd == Decimal("0.1"), "the first end counts"
     assert not running.add([line(EntryKind.OPEN, 200.0)], 4)
+
+
+def test_jobs_without_a_charge_on_some_days_are_not_among_their_payers() -> None:
+    running = RunningCosts()
+    lines = [line(EntryKind.OPEN, DAY + 10.0), line(EntryKind.CLOSE, 2 * DAY + 10.0)]
+    later = [replace(line(EntryKind.OPEN, 4 * DAY), job="b", instance="b-1")]
+    assert running.add([*lines, *later], 3)
+    days = [datetime.fromtimestamp(day * DAY, UTC).date() for day in range(6)]
+    payers = [running.payers(day, day) for day in days[:4]]
+    assert [sorted(payer) for payer in payers] == [["b"], ["a", "b"], ["a", "b"], ["b"]]
+    closed = replace(line(EntryKind.CLOSE, 4 * DAY + 9.0), job="b", instance="b-1")
+    assert running.add([closed], 4)
+    assert [sorted(running.payers(day, day)) for day in days] == [[], ["a"], ["a"], [], ["b"], []]
 
 
 def test_an_instance_that_never_ran_costs_nothing_also_after_midnight() -> None:

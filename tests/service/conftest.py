@@ -37,6 +37,7 @@ from autoscaler.service.instances.assignments import Assignments, TrainingTimes
 from autoscaler.service.instances.heartbeats import HeartbeatReceiver
 from autoscaler.service.instances.nodes import Nodes
 from autoscaler.service.jobs.budgets import SharedBudgets
+from autoscaler.service.jobs.focus_export import FocusExport
 from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
@@ -186,6 +187,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         verifiers=api.verifiers,
     )
     live = LiveJobs(store, status, 60.0, clock, create_policy("marginal"))
+    views = Views(store, status, assignments, "0")
     return ServiceDependencies(
         store=store,
         authentication=authentication,
@@ -206,8 +208,9 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
             TrialCheckpoints(store, assignments, stored),
             world.settings.study_usd,
         ),
-        views=Views(store, status, assignments, "0"),
+        views=views,
         receipts=Receipts(store, status),
+        focus_export=FocusExport(store, status, views.stored_costs),
         bundles=bundles,
         logs=(
             Logs(logs, clock)

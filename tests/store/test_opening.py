@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from autoscaler.domain.access import OWNER
 from autoscaler.domain.errors import NotLeading, StoreError
 from autoscaler.domain.instance import InstancePhase
+from autoscaler.domain.job import CheckpointSpec
 from autoscaler.domain.report import ReportOrigin
 from autoscaler.domain.transfer import Transfer, TransferCount
 from autoscaler.store.opening import open_store, open_to_read
@@ -56,11 +57,13 @@ ADDED_COLUMNS = {
     "0012": ("jobs.stop_reason",),
     "0015": ("jobs.person", "jobs.team", "jobs.study"),
     "0016": ("jobs.sampled_seconds", "jobs.sample_spacing_seconds", "jobs.sample_count"),
+    "0021": ("jobs.checkpoint_directory",),
 }
 
 
 # Statements that undo other changes of a version.
 UNDONE = {
+    "0021": ("DROP INDEX ix_jobs_checkpoint_directory",),
     "0020": ("DROP TABLE budgets",),
     "0018": ("DROP TABLE time_uses", "DROP TABLE time_days", "DROP TABLE lost_work"),
     "0019": ("DROP TABLE kept_answers",),
@@ -190,6 +193,28 @@ class Migrations:
             (JobFilter(person="ada", team="nlp", study="sweep"), "trial"),
         ):
             assert [job.id for job in store.jobs.page(wanted, JobOrder.OLDEST, 9)] == [name]
+        store.close()
+
+    def test_jobs_of_before_are_found_by_the_directory_of_their_checkpoints(
+        self, url: str
+    ) -> None:
+        store = open_store(url)
+        directories = {"digits": "/ckpt//digits/", "text": "own", "trial": "/ckpt/digits"}
+        for name, directory in directories.items():
+            study = "sweep" if name == "trial" else None
+            job = replace(spec(name), checkpoint=CheckpointSpec(directory), study=study)
+            store.jobs.add(job, NOW)
+        store.jobs.add(spec("plain"), NOW)
+
+        def found() -> list[str]:
+            return [job.id for job in store.jobs.of_directory("/ckpt/digits")]
+
+        assert found() == ["digits"]
+        store.close()
+        make_older(url, "0020")
+        store = open_store(url)
+        assert found() == ["digits"]
+        assert store.jobs.of_directory("own") == ()
         store.close()
 
     def test_the_tables_of_another_program_are_left_alone(self, url: str) -> None:

@@ -18,7 +18,7 @@ from autoscaler.cli.tables import money, words_table
 from autoscaler.domain.errors import ProviderError, SpecError, Unavailable
 from autoscaler.ledger.reconciliation import (
     SETTLED_AFTER_HOURS,
-    TOLERATED_SHARE,
+    TOLERANCE_TEXT,
     Comparison,
     Reconciliation,
     ReconciliationResult,
@@ -205,7 +205,7 @@ def _advice(report: ReconciliationReport) -> Text:
         nothing=report.words.nothing,
         less=report.words.less,
         difference=f"{sign}{money(abs(instances.difference_usd))}",
-        tolerated=f"{TOLERATED_SHARE:.0%}",
+        tolerated=TOLERANCE_TEXT,
     )
     return Text(words, style=style)
 

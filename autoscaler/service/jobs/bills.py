@@ -6,6 +6,7 @@ The controller has no access to a bill. A person who has compares it (`castor re
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from threading import Lock
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.text import has_controls
+from autoscaler.ledger.reconciliation import Comparison
 from autoscaler.store.store import Store
 from autoscaler.wire.codec import decode, encode
 from autoscaler.wire.cost_messages import BillComparison, BillComparisonView
@@ -38,6 +40,9 @@ class CloudBills:
 
     def views(self) -> tuple[BillComparisonView, ...]:
         """Return the kept comparisons, by provider."""
+        return tuple(map(_judged, self._kept()))
+
+    def _kept(self) -> tuple[BillComparisonView, ...]:
         text = self._store.settings.known(_KEY)
         return () if text is None else decode(_Views, text)
 
@@ -50,14 +55,28 @@ class CloudBills:
         require_comparison(provider, comparison)
         view = BillComparisonView(provider, comparison, person, self._clock.now())
         with self._lock:
-            others = [known for known in self.views() if known.provider != provider]
+            others = [known for known in self._kept() if known.provider != provider]
             if len(others) >= _MOST_PROVIDERS:
                 raise SpecError(
                     f"is one more than the {_MOST_PROVIDERS} that are kept", "provider"
                 )
             kept = sorted((*others, view), key=lambda known: known.provider)
             self._store.settings.replace(_KEY, encode(_Views, tuple(kept)).decode())
-        return view
+        return _judged(view)
+
+
+def settled_instances(comparison: BillComparison) -> Comparison | None:
+    """Return the sums of instances over the settled days; None if no day is settled."""
+    days = [day for day in comparison.days if day.is_settled]
+    ledger_usd = sum((day.ledger_usd for day in days), Decimal(0))
+    billed_usd = sum((day.billed_usd for day in days), Decimal(0))
+    return Comparison.of(ledger_usd, billed_usd) if days else None
+
+
+def _judged(view: BillComparisonView) -> BillComparisonView:
+    """Return a kept comparison with its result, by the rule of today."""
+    settled = settled_instances(view.comparison)
+    return replace(view, agrees=None if settled is None else settled.agrees)
 
 
 def require_comparison(provider: str, comparison: BillComparison) -> None:

@@ -1,30 +1,22 @@
-"""Receipts of jobs and rows for FOCUS, from the ledger and the counted use of time."""
+"""Receipts of jobs, from the ledger and the counted use of time."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from datetime import date
+from collections.abc import Collection, Mapping
 
 from autoscaler.controller.controller import ControllerStatus
-from autoscaler.controller.jobs.sessions import is_known_without_session
+from autoscaler.controller.jobs.sessions import is_without_session
 from autoscaler.controller.predict.counterfactual import Alternative, counterfactual
-from autoscaler.domain.access import OWNER, Identity
-from autoscaler.domain.errors import SpecError
+from autoscaler.domain.access import Identity
 from autoscaler.domain.instance import HeldInstance
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.job_names import meant_job
 from autoscaler.domain.time_use import CostCategory, TimeCount
 from autoscaler.economics.forecasts.forecast import Range
-from autoscaler.ledger.bill import Bill
-from autoscaler.ledger.focus import COLUMNS, FocusJob, focus_rows
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.ledger.receipt import (
     CostSplit,
     TimeRecord,
-    charge_splits,
     receipt,
     shared_count,
 )
@@ -79,7 +71,10 @@ class Receipts:
         """Return the receipt of a job until now."""
         bills = Ledger(self._store.ledger.entries(job.id)).bills
         lost_work = self._store.time_uses.lost_work(job.id)
-        made = receipt(job.id, bills, self._records(job, now_seconds), lost_work, now_seconds)
+        instances = self._store.instances.of_job(job.id, include_ended=True)
+        counts = self._store.time_uses.of_job(job.id)
+        records = time_records(job, instances, counts, now_seconds)
+        made = receipt(job.id, bills, records, lost_work, now_seconds)
         useful_examples = None
         if job.report is not None:
             begun_examples = self._store.jobs.progress_before(job)
@@ -98,67 +93,35 @@ class Receipts:
         parts = self.of(job, now_seconds).whole.parts
         return {part.category.value: part.seconds for part in parts}
 
-    def focus_csv(self, first: date, last: date, now_seconds: float) -> Iterator[str]:
-        """Return the lines of a CSV file with all charges from `first` to `last` (UTC days).
 
-        Raises:
-            SpecError: `first` is after `last`.
-        """
-        if first > last:
-            raise SpecError(f"{first} is after the last day, {last}", "first")
-        return self._focus_lines(first, last, now_seconds)
+def time_records(
+    job: JobRecord,
+    instances: Collection[HeldInstance],
+    counts: Mapping[str, TimeCount],
+    now_seconds: float,
+) -> Mapping[str, TimeRecord]:
+    """Return what is known of the time of each instance that a job has held.
 
-    def _focus_lines(self, first: date, last: date, now_seconds: float) -> Iterator[str]:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        yield text.getvalue()
-        for row in self._focus_rows(first, last, now_seconds):
-            text.seek(0)
-            text.truncate()
-            writer.writerow(row)
-            yield text.getvalue()
-
-    def _focus_rows(self, first: date, last: date, now_seconds: float) -> Iterator[dict[str, str]]:
-        bills: dict[str, list[Bill]] = defaultdict(list)
-        for bill in Ledger(self._store.ledger.entries()).bills:
-            charges = bill.charges(now_seconds)
-            for payer in {charge.job for charge in charges if first <= charge.day <= last}:
-                bills[payer].append(bill)
-        offers = {offer.id: offer for offer in self._status.offers}
-        account = self._store.settings.controller_id()
-        for job_id in sorted(bills):
-            job = self._store.jobs.get(job_id)
-            spec = job.spec
-            focus_job = FocusJob(job.id, spec.person or OWNER, spec.team, spec.study)
-            splits = charge_splits(
-                job.id,
-                bills[job_id],
-                self._records(job, now_seconds),
-                self._store.time_uses.lost_work(job.id),
-                now_seconds,
-            )
-            within = (split for split in splits if first <= split.charge.day <= last)
-            yield from focus_rows(within, focus_job, offers, account)
-
-    def _records(self, job: JobRecord, now_seconds: float) -> Mapping[str, TimeRecord]:
-        """Return what is known of the time of each instance that the job has held."""
-        counts = self._store.time_uses.of_job(job.id)
-        records = {instance: TimeRecord(count) for instance, count in counts.items()}
-        instances = self._store.instances.of_job(job.id, include_ended=True)
-        is_sessionless = is_known_without_session(self._store, job)
-        leaders = {
-            held.seat.number: counts[held.id]
-            for held in instances
-            if held.seat is not None and held.id in counts
-        }
-        for held in instances:
-            if is_sessionless:
-                records[held.id] = TimeRecord(None, held.unopened_seconds)
-            elif held.id not in counts:
-                leader = None if held.seat is None else leaders.get(held.seat.number)
-                records[held.id] = _uncounted(held, leader, now_seconds)
-        return records
+    Args:
+        job: the job.
+        instances: all instances of the job so far, by time of request.
+        counts: the last counts for the job, by instance.
+        now_seconds: the time until which instances that still run are counted.
+    """
+    records = {instance: TimeRecord(count) for instance, count in counts.items()}
+    is_sessionless = is_without_session(job, instances)
+    leaders = {
+        held.seat.number: counts[held.id]
+        for held in instances
+        if held.seat is not None and held.id in counts
+    }
+    for held in instances:
+        if is_sessionless:
+            records[held.id] = TimeRecord(None, held.unopened_seconds)
+        elif held.id not in counts:
+            leader = None if held.seat is None else leaders.get(held.seat.number)
+            records[held.id] = _uncounted(held, leader, now_seconds)
+    return records
 
 
 def _uncounted(held: HeldInstance, leader: TimeCount | None, now_seconds: float) -> TimeRecord:

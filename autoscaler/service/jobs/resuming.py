@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import PurePosixPath
 
 from autoscaler.controller.act.job_end import has_ended_early
 from autoscaler.domain.errors import Conflict, SpecError
@@ -105,22 +104,22 @@ def _require_same_job(spec: JobSpec, job: JobRecord) -> None:
 
 
 def require_own_checkpoints(
-    spec: JobSpec, all_jobs: Callable[[], Iterable[JobRecord]]
+    spec: JobSpec, jobs_of_directory: Callable[[str], Sequence[JobRecord]]
 ) -> JobRecord | None:
     """Check that a new job does not start in a directory with the checkpoints of another job.
 
-    Only absolute directories can be shared: `all_jobs` is called for them alone. The last job that
-    saved there counts. Return the job whose checkpoints the new one goes on from there; None if
-    there are none.
+    Only absolute directories can be shared: `jobs_of_directory` is called for them alone. The last
+    job that saved there counts. Return the job whose checkpoints the new one goes on from there;
+    None if there are none.
 
     Raises:
         Conflict: a running job uses the directory.
         SpecError: the directory has the checkpoints of another job that the spec does not name.
     """
-    directory = spec.checkpoint.directory
-    if directory is None or spec.study is not None or not PurePosixPath(directory).is_absolute():
+    directory = spec.shared_directory
+    if directory is None:
         return None
-    sharing = [job for job in all_jobs() if _directory_of(job) == PurePosixPath(directory)]
+    sharing = jobs_of_directory(directory)
     for job in sharing:
         if not job.phase.is_final:
             raise Conflict(
@@ -140,11 +139,6 @@ def require_own_checkpoints(
         f"{last.spec.name}}}",
         "checkpoint.directory",
     )
-
-
-def _directory_of(job: JobRecord) -> PurePosixPath | None:
-    directory = job.spec.checkpoint.directory
-    return None if directory is None or job.spec.study is not None else PurePosixPath(directory)
 
 
 def _with_rest_of_budget(job: str, objective: Objective, spent_usd: Decimal) -> Objective:

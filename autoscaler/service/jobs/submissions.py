@@ -205,9 +205,9 @@ class Submissions:
 
         The budget of a job file covers all runs; that of an earlier run covers this run alone.
         """
-        runs = [job]
+        runs: tuple[JobRecord, ...] = (job,)
         if resumption.spec is not None:
-            runs = [run for run in self._store.jobs.all() if run.files_of == job.files_of]
+            runs = self._store.jobs.runs(job)
         ledger = Ledger(self._store.ledger.of_jobs([run.id for run in runs]))
         return sum((ledger.spent(run.id, now_seconds) for run in runs), Decimal(0))
 
@@ -266,7 +266,7 @@ class Submissions:
             raise unknown_bundle(bundle)
         if spec.study is not None:
             require_on_subject(self._store, requester, AccessAction.JOIN_STUDY, spec.study)
-        origin = require_own_checkpoints(spec, self._store.jobs.all)
+        origin = require_own_checkpoints(spec, self._store.jobs.of_directory)
         if origin is not None:
             owners = (origin.spec.owner,)
             require_permitted(requester, AccessAction.ADOPT_CHECKPOINTS, origin.id, owners)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from threading import Lock
 
 from autoscaler.controller.act.job_end import trial_ending
 from autoscaler.controller.controller import ControllerStatus
@@ -28,8 +27,9 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.time_use import TimeUse
 from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
-from autoscaler.ledger.running import CostSums, RunningCosts
+from autoscaler.ledger.running import CostSums
 from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.jobs.stored_costs import StoredCosts
 from autoscaler.service.versions import job_version
 from autoscaler.store.repositories.events import Event
 from autoscaler.store.repositories.journal import JournalEntry
@@ -62,33 +62,6 @@ class _StoredFacts:
     ended_instances: Mapping[str, tuple[HeldInstance, ...]]
 
 
-class StoredCosts:
-    """Costs of all instances by the ledger of a store. Threads may share this."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = Lock()
-        self._running = RunningCosts()
-
-    def sums(self, now_seconds: float) -> CostSums:
-        """Return the costs until now."""
-        with self._lock:
-            self._sync()
-            return self._running.sums(now_seconds)
-
-    def usd_per_hour(self, now_seconds: float) -> Decimal:
-        """Return the price of all instances whose bill is open."""
-        with self._lock:
-            self._sync()
-            return self._running.usd_per_hour(now_seconds)
-
-    def _sync(self) -> None:
-        """Add the new lines of the ledger."""
-        if not self._running.add(*self._store.ledger.after(self._running.number)):
-            self._running = RunningCosts()
-            self._running.add(*self._store.ledger.after(0))
-
-
 class Views:
     """Builder of the API's messages from the store and the controller's status."""
 
@@ -99,7 +72,7 @@ class Views:
         self._status = status
         self._assignments = assignments
         self._version = version
-        self._running = StoredCosts(store)
+        self.stored_costs = StoredCosts(store)
 
     def _checkpoint_place(self, job: JobRecord) -> str:
         """Return the location of a job's checkpoints, for display.
@@ -217,7 +190,7 @@ class Views:
             limits=status.limits,
             unavailable=status.unavailable,
             instances=tuple(self.instance(held) for held in self._store.instances.alive()),
-            usd_per_hour=self._running.usd_per_hour(now_seconds),
+            usd_per_hour=self.stored_costs.usd_per_hour(now_seconds),
             shadow_prices_usd_per_hour=shadow_prices,
             ticked_seconds=status.ticked_seconds,
             trouble=status.trouble,
@@ -258,7 +231,7 @@ class Views:
 
     def costs(self, now_seconds: float) -> CostView:
         """Return the view of the costs so far."""
-        sums = self._running.sums(now_seconds)
+        sums = self.stored_costs.sums(now_seconds)
         by_job, by_day = sums.by_job, sums.by_day()
         owners = {job.id: job.spec.owner for job in self._store.jobs.all()}
         persons = {job: owner.person for job, owner in owners.items()}
@@ -278,7 +251,7 @@ class Views:
 
     def daily_costs(self, first: date, last: date, now_seconds: float) -> tuple[DailyCost, ...]:
         """Return the costs by day (UTC) and offer, from `first` to `last` inclusive."""
-        costs = self._running.sums(now_seconds).daily()
+        costs = self.stored_costs.sums(now_seconds).daily()
         return tuple(cost for cost in costs if first <= cost.day <= last)
 
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:

@@ -24,10 +24,10 @@ from autoscaler.controller.predict.counterfactual import (
 from autoscaler.domain.access import NO_TEAM
 from autoscaler.domain.errors import Conflict
 from autoscaler.domain.job_names import meant_job
-from autoscaler.ledger.reconciliation import TOLERATED_SHARE, Comparison
+from autoscaler.ledger.reconciliation import TOLERANCE_TEXT, Comparison
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.jobs.bills import CloudBills
+from autoscaler.service.jobs.bills import CloudBills, settled_instances
 from autoscaler.service.jobs.budgets import SharedBudgets
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
@@ -38,7 +38,6 @@ from autoscaler.store.store import Store
 from autoscaler.wire.cost_messages import (
     AlternativeView,
     BillComparisonView,
-    BilledDay,
     CounterfactualView,
 )
 from autoscaler.wire.messages import CostView
@@ -102,33 +101,15 @@ class BillTable:
     view: BillComparisonView
 
     @property
-    def _settled_days(self) -> list[BilledDay]:
-        return [day for day in self.view.comparison.days if day.is_settled]
-
-    @property
-    def settled(self) -> Comparison:
-        """Sums of instances over the settled days."""
-        days = self._settled_days
-        ledger_usd = sum((day.ledger_usd for day in days), Decimal(0))
-        return Comparison.of(ledger_usd, sum((day.billed_usd for day in days), Decimal(0)))
+    def settled(self) -> Comparison | None:
+        """Sums of instances over the settled days; None if no day is settled."""
+        return settled_instances(self.view.comparison)
 
     @property
     def beside_usd(self) -> Decimal:
         """Sum of what the ledger does not track, over the settled days."""
-        return sum((day.beside_usd for day in self._settled_days), Decimal(0))
-
-    @property
-    def has_settled(self) -> bool:
-        """Whether any day is settled."""
-        return bool(self._settled_days)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the sums differ by no more than is tolerated."""
-        share = self.settled.share
-        return not self.settled.difference_usd or (
-            share is not None and abs(share) <= TOLERATED_SHARE
-        )
+        days = (day for day in self.view.comparison.days if day.is_settled)
+        return sum((day.beside_usd for day in days), Decimal(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +150,7 @@ class CostPages:
             "as_of_seconds": as_of_seconds,
             "budgets": budgets,
             "rows": _ROWS,
+            "tolerance": TOLERANCE_TEXT,
             "bills": [BillTable(known) for known in sources.bills.views()],
         }
         if view is None:

@@ -12,6 +12,7 @@ from autoscaler.domain.spending import DailyCost
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.bills import CloudBills
+from autoscaler.service.jobs.focus_export import FocusExport
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.routes.bodies import Body, JsonResponse, json_response
@@ -31,7 +32,9 @@ class CsvResponse(StreamingResponse):
     media_type = "text/csv"
 
 
-def costs_router(views: Views, receipts: Receipts, bills: CloudBills, clock: Clock) -> APIRouter:
+def costs_router(
+    views: Views, receipts: Receipts, bills: CloudBills, export: FocusExport, clock: Clock
+) -> APIRouter:
     """Return the routes for costs."""
     router = APIRouter(prefix="/v1")
 
@@ -82,9 +85,9 @@ def costs_router(views: Views, receipts: Receipts, bills: CloudBills, clock: Clo
     @router.get("/costs/focus", dependencies=[Depends(Permit(AccessAction.READ))])
     def focus(first: date, last: date) -> CsvResponse:
         """Return the charges of UTC days from `first` to `last` as a CSV file in FOCUS 1.2."""
-        lines = receipts.focus_csv(first, last, clock.now())
+        text = export.csv(first, last, clock.now())
         name = f"castor-focus-{first.isoformat()}-{last.isoformat()}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return CsvResponse(lines, headers=headers)
+        return CsvResponse(text, headers=headers)
 
     return router

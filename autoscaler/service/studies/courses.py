@@ -59,7 +59,7 @@ def course_of_study(
 ) -> StudyHistoryView:
     """Return the course of a study from its first instance until now, or until its last end."""
     jobs = {record.stands.job for record in view.trials}
-    ledger = Ledger(store.ledger.entries())
+    ledger = Ledger(store.ledger.of_jobs(jobs))
     stretches = [
         stretch
         for bill in ledger.bills

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.store.memory.tables import Tables
@@ -32,6 +32,14 @@ class MemoryJobs(Jobs):
     def of_name(self, name: str) -> tuple[JobRecord, ...]:
         with self._tables.lock:
             return tuple(self._tables.jobs_named(name))
+
+    def of_directory(self, directory: str) -> tuple[JobRecord, ...]:
+        return tuple(job for job in self.all() if job.spec.shared_directory == directory)
+
+    def of_ids(self, jobs: Collection[str]) -> Mapping[str, JobRecord]:
+        with self._tables.lock:
+            known = self._tables.jobs
+            return {job: known[job] for job in jobs if job in known}
 
     def get(self, job: str) -> JobRecord:
         with self._tables.lock:

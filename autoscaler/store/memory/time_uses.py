@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 
 from autoscaler.domain.time_use import LostWork, TimeCount, TimeUse
@@ -33,14 +33,16 @@ class MemoryTimeUses(TimeUses):
             now_seconds = count.begun_seconds + count.use.total_seconds
             self._days[day_of(now_seconds)] += news
 
-    def of_job(self, job: str) -> Mapping[str, TimeCount]:
+    def of_jobs(self, jobs: Collection[str]) -> Mapping[str, Mapping[str, TimeCount]]:
         with self._tables.lock:
-            counts = self._counts.get(job, {})
-            return {instance: kept.whole for instance, kept in counts.items()}
+            return {
+                job: {instance: kept.whole for instance, kept in self._counts.get(job, {}).items()}
+                for job in jobs
+            }
 
-    def lost_work(self, job: str) -> tuple[LostWork, ...]:
+    def lost_work_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[LostWork, ...]]:
         with self._tables.lock:
-            return tuple(self._tables.lost_work[job])
+            return {job: tuple(self._tables.lost_work.get(job, ())) for job in jobs}
 
     def days(self, first: date) -> Mapping[date, TimeUse]:
         with self._tables.lock:

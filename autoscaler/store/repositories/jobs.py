@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -92,15 +92,23 @@ class Jobs(ABC):
 
     def progress_before(self, job: JobRecord) -> float:
         """Return the useful examples with which a resumed job began; 0 for other jobs."""
-        if job.spec.resumes is None:
-            return 0.0
-        reports = [
-            earlier.report
-            for earlier in self.of_name(job.spec.name)
-            if earlier.number < job.number and earlier.files_of == job.files_of
-        ]
+        reports = (earlier.report for earlier in self.runs_until(job)[:-1])
         known = [report.progress_examples for report in reports if report is not None]
         return known[-1] if known else 0.0
+
+    def runs(self, job: JobRecord) -> tuple[JobRecord, ...]:
+        """Return all runs of a job, which `castor resume` added, the oldest first.
+
+        Runs have the name of the job, and its files. Only the jobs of this name are read.
+        """
+        of_name = self.of_name(job.spec.name)
+        return tuple(run for run in of_name if run.files_of == job.files_of)
+
+    def runs_until(self, job: JobRecord) -> tuple[JobRecord, ...]:
+        """Return a job and the earlier runs that it goes on from, the oldest first."""
+        if job.spec.resumes is None:
+            return (job,)
+        return (*(run for run in self.runs(job) if run.number < job.number), job)
 
     def named(self, name_or_id: str) -> tuple[JobRecord, ...]:
         """Return all jobs with this name, the oldest first, else the one with this id.
@@ -123,6 +131,14 @@ class Jobs(ABC):
     def of_study(self, study: str) -> tuple[JobRecord, ...]:
         """Return all jobs of a study, ended ones included, the oldest first."""
         return self.page(JobFilter(study=study), JobOrder.OLDEST, None)
+
+    @abstractmethod
+    def of_directory(self, directory: str) -> tuple[JobRecord, ...]:
+        """Return the jobs with this `JobSpec.shared_directory`, the oldest first."""
+
+    @abstractmethod
+    def of_ids(self, jobs: Collection[str]) -> Mapping[str, JobRecord]:
+        """Return the jobs with these ids, by id; unknown ids are left out."""
 
     @abstractmethod
     def get(self, job: str) -> JobRecord:

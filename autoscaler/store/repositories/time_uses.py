@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
@@ -28,13 +28,21 @@ class TimeUses(ABC):
         time until the first count began is that of a boot in `days`.
         """
 
-    @abstractmethod
     def of_job(self, job: str) -> Mapping[str, TimeCount]:
         """Return the last counts for a job, by instance."""
+        return self.of_jobs((job,))[job]
 
-    @abstractmethod
     def lost_work(self, job: str) -> tuple[LostWork, ...]:
         """Return the work that a job made again, in order of its loss."""
+        return self.lost_work_of_jobs((job,))[job]
+
+    @abstractmethod
+    def of_jobs(self, jobs: Collection[str]) -> Mapping[str, Mapping[str, TimeCount]]:
+        """Return the last counts for each of some jobs, by instance."""
+
+    @abstractmethod
+    def lost_work_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[LostWork, ...]]:
+        """Return the work that each of some jobs made again, in order of its loss."""
 
     @abstractmethod
     def days(self, first: date) -> Mapping[date, TimeUse]:

@@ -26,7 +26,7 @@ from autoscaler.store.repositories.instances import Instances, unknown_instance
 from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.capacity import keep_refusal
 from autoscaler.store.sql.database import Database
-from autoscaler.store.sql.job_facts import FactCache, Load, grouped
+from autoscaler.store.sql.job_facts import FactCache, Load, batches, grouped
 from autoscaler.store.sql.jobs import job_phase, job_row
 from autoscaler.store.sql.ledger import add_line
 from autoscaler.store.sql.schema import InstanceRow, IntentRow, JobRow, LedgerRow
@@ -105,8 +105,10 @@ class SqlInstances(Instances):
         return tuple(sorted(by_id.values(), key=_order))
 
     def ended_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[HeldInstance, ...]]:
+        load, ended = _by_job(_ENDED), dict[str, tuple[HeldInstance, ...]]()
         with self._database.read() as session:
-            ended = _by_job(_ENDED)(session, tuple(jobs))
+            for some in batches(jobs):
+                ended |= load(session, some)
         return {job: of_job for job, of_job in ended.items() if of_job}
 
     def never_trained(self, job: str) -> tuple[HeldInstance, ...]:

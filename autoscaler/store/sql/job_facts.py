@@ -7,14 +7,17 @@ jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobRecord
 from autoscaler.store.sql.cache import LiveRecords
 from autoscaler.store.sql.database import Database
+
+MOST_NAMES: Final = 10_000
+"""Most values of a list in one statement, which databases limit."""
 
 Fact = TypeVar("Fact")
 Load: TypeAlias = Callable[[Session, Sequence[str]], Mapping[str, Fact]]
@@ -42,6 +45,13 @@ class FactCache:
 
     def _programs(self) -> Iterable[str]:
         return dict.fromkeys(job.spec.program_name for job in self._live.all())
+
+
+def batches(names: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """Yield names in batches that one statement can take."""
+    ordered = tuple(names)
+    for first in range(0, len(ordered), MOST_NAMES):
+        yield ordered[first : first + MOST_NAMES]
 
 
 def grouped(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
@@ -21,6 +21,7 @@ from autoscaler.store.repositories.jobs import (
 )
 from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.job_facts import batches
 from autoscaler.store.sql.schema import JobRow
 
 _Other = aliased(JobRow)
@@ -55,6 +56,7 @@ class SqlJobs(Jobs):
                 person=spec.owner.person,
                 team=spec.team,
                 study=spec.study,
+                checkpoint_directory=spec.shared_directory,
             )
             session.add(row)
             session.flush()
@@ -64,6 +66,17 @@ class SqlJobs(Jobs):
 
     def of_name(self, name: str) -> tuple[JobRecord, ...]:
         return self._list(select(JobRow).where(JobRow.name == name))
+
+    def of_directory(self, directory: str) -> tuple[JobRecord, ...]:
+        return self._list(select(JobRow).where(JobRow.checkpoint_directory == directory))
+
+    def of_ids(self, jobs: Collection[str]) -> Mapping[str, JobRecord]:
+        with self._database.read() as session:
+            found = (
+                _listed(session, select(JobRow).where(JobRow.id.in_(some)))
+                for some in batches(jobs)
+            )
+            return {record.id: record for records in found for record in records}
 
     def get(self, job: str) -> JobRecord:
         record = self._live.get(job) if self._is_live_loaded() else None

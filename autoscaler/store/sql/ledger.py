@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from autoscaler.domain.spending import LedgerEntry
-from autoscaler.store.repositories.ledger import LedgerLines
+from autoscaler.domain.spending import EntryKind, LedgerEntry
+from autoscaler.store.repositories.ledger import PERIOD_MARGIN_SECONDS, LedgerLines
 from autoscaler.store.sql.database import Database
-from autoscaler.store.sql.job_facts import FactCache, grouped
+from autoscaler.store.sql.job_facts import FactCache, batches, grouped
 from autoscaler.store.sql.schema import LedgerRow
 
 # Columns in the order of the fields: a row of the session for each line takes twice the time.
@@ -56,8 +56,27 @@ class SqlLedgerLines(LedgerLines):
         return self._facts.of_job("ledger", job, _by_payer)
 
     def of_jobs(self, jobs: Collection[str]) -> tuple[LedgerEntry, ...]:
+        lines: dict[int, LedgerEntry] = {}
         with self._database.read() as session:
-            return _entries(session, _paid_by(jobs))
+            for some in batches(jobs):  # an instance that jobs passed on may be in several
+                rows = session.execute(_paid_by(some).add_columns(LedgerRow.id))
+                lines |= {row_id: LedgerEntry(*values) for *values, row_id in rows}
+        return tuple(lines[row_id] for row_id in sorted(lines))
+
+    def of_period(
+        self, jobs: Collection[str], from_seconds: float, until_seconds: float
+    ) -> tuple[LedgerEntry, ...]:
+        of_jobs = select(LedgerRow.instance).where(LedgerRow.job.in_(jobs))
+        of_period = of_jobs.group_by(LedgerRow.instance).having(
+            func.min(LedgerRow.at_seconds) < until_seconds,
+            or_(
+                func.max(LedgerRow.at_seconds + LedgerRow.minimum_billed_seconds)
+                >= from_seconds - PERIOD_MARGIN_SECONDS,
+                _last(EntryKind.OPEN) > func.coalesce(_last(EntryKind.CLOSE), -1.0),
+            ),
+        )
+        with self._database.read() as session:
+            return _entries(session, _LINES.where(LedgerRow.instance.in_(of_period)))
 
 
 def add_line(database: Database, session: Session, line: LedgerEntry) -> None:
@@ -77,6 +96,11 @@ def _paid_by(jobs: Collection[str]) -> Select[Any]:
     """Return all lines of the instances that any of some jobs has ever paid for."""
     paid_instances = select(LedgerRow.instance).where(LedgerRow.job.in_(jobs))
     return _LINES.where(LedgerRow.instance.in_(paid_instances))
+
+
+def _last(kind: EntryKind) -> ColumnElement[float]:
+    """Return the time of the last line of a kind, of rows that are grouped."""
+    return func.max(case((LedgerRow.kind == kind, LedgerRow.at_seconds)))
 
 
 def _by_payer(session: Session, jobs: Sequence[str]) -> Mapping[str, tuple[LedgerEntry, ...]]:

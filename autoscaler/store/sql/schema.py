@@ -102,8 +102,9 @@ class Table(DeclarativeBase):
 class JobRow(Table):
     """A job. `report_attempt` and `report_started_seconds` name the start that sent the report.
 
-    `observations_revision` counts the changes of the job's observations. `person`, `team` and
-    `study` repeat those of the spec, for lists of jobs. The last three columns are a `SampleMark`.
+    `observations_revision` counts the changes of the job's observations. `person`, `team`, `study`
+    and `checkpoint_directory` repeat those of the spec, to find jobs by them. The three columns
+    before the last are a `SampleMark`.
     """
 
     __tablename__ = "jobs"
@@ -133,6 +134,7 @@ class JobRow(Table):
     sampled_seconds: Mapped[float | None]
     sample_spacing_seconds: Mapped[float] = mapped_column(server_default="1.0")
     sample_count: Mapped[int] = mapped_column(server_default="0")
+    checkpoint_directory: Mapped[str | None] = mapped_column(index=True)
 
 
 class FailureRow(Table):

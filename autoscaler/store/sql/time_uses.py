@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from threading import Lock
 from typing import Final
@@ -16,6 +16,7 @@ from autoscaler.domain.time_use import LostWork, TimeCount, TimeUse
 from autoscaler.store.repositories.time_uses import KeptCount, TimeUses, day_of, first_count
 from autoscaler.store.sql.columns import Document
 from autoscaler.store.sql.database import Database
+from autoscaler.store.sql.job_facts import batches, grouped
 from autoscaler.store.sql.schema import Table
 
 _KEEP_SECONDS: Final = 60.0
@@ -92,18 +93,28 @@ class SqlTimeUses(TimeUses):
         self._inserted.add(key)
         return row.kept
 
-    def of_job(self, job: str) -> Mapping[str, TimeCount]:
-        rows = select(TimeUseRow).where(TimeUseRow.job == job)
+    def of_jobs(self, jobs: Collection[str]) -> Mapping[str, Mapping[str, TimeCount]]:
+        counts: dict[str, dict[str, TimeCount]] = {job: {} for job in jobs}
         with self._database.read() as session:
-            counts = {row.instance: row.kept for row in session.scalars(rows)}
+            for some in batches(jobs):
+                rows = select(TimeUseRow).where(TimeUseRow.job.in_(some))
+                for row in session.scalars(rows):
+                    counts[row.job][row.instance] = row.kept.whole
         with self._lock:
-            latest = {key[0]: kept for key, kept in self._counts.items() if key[1] == job}
-        return {instance: kept.whole for instance, kept in (counts | latest).items()}
+            for (instance, job), kept in self._counts.items():
+                if job in counts:
+                    counts[job][instance] = kept.whole
+        return counts
 
-    def lost_work(self, job: str) -> tuple[LostWork, ...]:
-        rows = select(LostWorkRow).where(LostWorkRow.job == job).order_by(LostWorkRow.id)
+    def lost_work_of_jobs(self, jobs: Collection[str]) -> Mapping[str, tuple[LostWork, ...]]:
+        work: list[tuple[str, LostWork]] = []
         with self._database.read() as session:
-            return tuple(row.to(LostWork) for row in session.scalars(rows))
+            for some in batches(jobs):
+                rows = (
+                    select(LostWorkRow).where(LostWorkRow.job.in_(some)).order_by(LostWorkRow.id)
+                )
+                work += [(row.job, row.to(LostWork)) for row in session.scalars(rows)]
+        return grouped(jobs, work)
 
     def days(self, first: date) -> Mapping[date, TimeUse]:
         rows = select(TimeDayRow).where(TimeDayRow.day >= first.isoformat())

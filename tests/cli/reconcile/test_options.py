@@ -91,7 +91,7 @@ def test_days_are_compared_and_what_is_beside_is_shown(
     assert "2025-03-01 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "settled 10.00 10.20 +2.0% 1.50 1.44 1.08" in said
     assert "Beside: NAT gateways $1.08." in said
-    assert "Instances agree within 3%" in said
+    assert "Instances agree within 3 % or $0.01" in said
     assert "Extras are volumes and addresses;" in said
     assert "The query to Cost Explorer cost $0.0200" in said
     assert "Google" not in said and "BigQuery" not in said

@@ -27,6 +27,7 @@ from autoscaler.spec.bundle import pack
 from autoscaler.wire.messages import Assignment, JobView, JoinRequest, Resumption
 from tests.service.agents import SPEC, joined, node_report, training_report
 from tests.service.conftest import Api
+from tests.store.read_lines import read_lines
 
 SAVED = CheckpointStatus(step=40)
 
@@ -342,6 +343,21 @@ def test_a_directory_in_use_is_refused(api: Api, tmp_path: Path) -> None:
     api.client.submit(sharing(tmp_path / "shared", "first"))
     with pytest.raises(Conflict, match="is that of first, which is pending"):
         api.client.submit(sharing(tmp_path / "shared", "second", adopt="first"))
+
+
+def test_submissions_and_resumptions_read_no_list_of_all_jobs(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(api, sharing(tmp_path / "other", "other"))
+    run(api, sharing(tmp_path / "shared", "first"))
+    monkeypatch.setattr(api.world.store.jobs, "all", None)
+    (first,) = api.world.store.jobs.of_directory(str(tmp_path / "shared"))
+    assert first.id == "first"
+    with read_lines() as lines:
+        resumption = Resumption(spec=replace(first.spec, person=None))
+        assert api.client.resume("first", resumption).id == "first.2"
+    assert {line.job for line in lines} == {"first"}
+    api.client.submit(sharing(tmp_path / "mine", "second"))
 
 
 def test_a_directory_in_which_nothing_was_saved_is_free(api: Api, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.spending import AccountCost, BillPart, DailyCost
+from autoscaler.ledger.reconciliation import ReconciliationResult, reconcile
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages import costs as pages
 from autoscaler.wire.cost_messages import BillComparison, BilledDay
@@ -88,14 +90,14 @@ def test_a_kept_comparison_with_a_bill_is_shown_and_is_in_the_audit_log(api: Api
     open_day = BilledDay(date(2026, 11, 2), Decimal(5), Decimal(1), is_settled=False)
     comparison = BillComparison("AWS", "prod", (DAY, open_day))
     kept = api.client.keep_bill("aws", comparison)
-    assert (kept.person, kept.comparison) == ("owner", comparison)
+    assert (kept.person, kept.comparison, kept.agrees) == ("owner", comparison, True)
     assert api.client.bills() == (kept,)
     text = visitor.text("/costs")
     for words in (
         *(
             "The ledger and the bill of AWS",
             "owner compared them",
-            "agree on instances within 3 %",
+            "agree on instances within 3 % or $0.01",
         ),
         *(
             "2026-11-01 $10.00 $10.20 $0.20 $1.08 settled",
@@ -107,11 +109,26 @@ def test_a_kept_comparison_with_a_bill_is_shown_and_is_in_the_audit_log(api: Api
     leak = replace(DAY, billed_usd=Decimal("34.14"))
     api.client.keep_bill("aws", BillComparison("AWS", "prod", (leak,)))
     assert "They differ by $24.14 (241 % of the ledger)" in visitor.text("/costs")
+    assert [view.agrees for view in api.client.bills()] == [False]
     api.client.keep_bill("gcp", BillComparison("Google", "prod", (open_day,)))
     assert [view.provider for view in api.client.bills()] == ["aws", "gcp"]
     assert "No day is settled yet" in visitor.text("/costs")
+    assert [view.agrees for view in api.client.bills()] == [False, None]
     latest = api.client.audit()[0]
     assert (latest.action, latest.subject) == ("keep bill", "gcp")
+
+
+def test_the_page_and_the_api_agree_with_the_command_about_small_sums(api: Api) -> None:
+    day = replace(DAY, ledger_usd=Decimal("0.05"))
+    for billed, agrees in (("0.06", True), ("0.061", False)):
+        compared = replace(day, billed_usd=Decimal(billed))
+        view = api.client.keep_bill("aws", BillComparison("AWS", "prod", (compared,)))
+        ledger = DailyCost(day.day, "x", day.ledger_usd, Decimal(0))
+        account = AccountCost(day.day, BillPart.INSTANCES, "compute", compared.billed_usd)
+        verdict = reconcile([ledger], [account], 2e9).verdict
+        assert view.agrees == agrees == (verdict is ReconciliationResult.AGREE)
+        text = PageVisitor(api).text("/costs")
+        assert ("agree on instances" in text, "They differ by" in text) == (agrees, not agrees)
 
 
 @pytest.mark.parametrize(

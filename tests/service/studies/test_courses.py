@@ -8,12 +8,17 @@ import pytest
 from autoscaler.domain.errors import NotFound
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.service.studies.courses import rungs_of
+from autoscaler.ledger.ledger import Ledger
+from autoscaler.ledger.series import spending_series
+from autoscaler.service.studies.courses import course_of_study, rungs_of
+from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyStatement
-from tests.service.agents import joined
+from tests.service.agents import SPEC, joined
 from tests.service.conftest import TOKEN, Api
 from tests.service.studies.test_studies import TRIAL, driver
+from tests.store.read_lines import read_lines
+from tests.store.test_statements import counted
 
 
 def searched(api: Api) -> StudyClient:
@@ -69,6 +74,28 @@ def test_the_course_of_a_study_has_its_best_value_by_time_and_cost(api: Api) -> 
     assert [(rung.progress, rung.reached, rung.stopped) for rung in view.rungs] == [
         *((2.0, 2, 1), (3.0, 0, 0), (9.0, 0, 0)),
     ]
+
+
+def test_the_course_of_a_study_needs_no_bills_of_other_jobs(api: Api) -> None:
+    study = searched(api)
+    joined(api, replace(SPEC, name="other"))
+    api.world.tick(2)
+    store, view = api.world.store, study.view()
+    with read_lines() as lines:
+        course = course_of_study(store, view, api.world.clock.now(), 50)
+        stays = stays_of_study(store, "sweep")
+    assert {line.job for line in lines} == {stay.job for stay in stays} == {"sweep-0", "sweep-1"}
+    assert {stay.devices for stay in stays} == {1}
+    whole = Ledger(store.ledger.entries())
+    expected = spending_series(whole, {"sweep-0", "sweep-1"}, course.times)
+    assert (course.spent_usd, course.usd_per_hour) == (expected.spent_usd, expected.usd_per_hour)
+    with counted() as few:
+        stays_of_study(store, "sweep")
+    job = joined(api, replace(TRIAL, name="sweep-2"))[0].job
+    store.studies.tell("sweep", [(TrialProgress(job), None)], 0.0)
+    with counted() as many:
+        assert len(stays_of_study(store, "sweep")) == 3
+    assert len(many) == len(few)
 
 
 def test_an_unknown_study_has_no_course(api: Api) -> None:

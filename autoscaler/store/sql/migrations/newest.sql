@@ -15,7 +15,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0020');
+INSERT INTO "alembic_version" VALUES('0021');
 CREATE TABLE audit (
 	number INTEGER NOT NULL,
 	at_seconds DOUBLE NOT NULL,
@@ -150,7 +150,7 @@ CREATE TABLE jobs (
 	report TEXT,
 	reported_seconds DOUBLE,
 	report_attempt INTEGER,
-	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20), person TEXT DEFAULT 'owner' NOT NULL, team TEXT, study TEXT, sampled_seconds DOUBLE, sample_spacing_seconds DOUBLE DEFAULT '1.0' NOT NULL, sample_count INTEGER DEFAULT '0' NOT NULL,
+	report_started_seconds DOUBLE, observations_revision INTEGER DEFAULT '0' NOT NULL, stop_reason VARCHAR(20), person TEXT DEFAULT 'owner' NOT NULL, team TEXT, study TEXT, sampled_seconds DOUBLE, sample_spacing_seconds DOUBLE DEFAULT '1.0' NOT NULL, sample_count INTEGER DEFAULT '0' NOT NULL, checkpoint_directory TEXT,
 	CONSTRAINT pk_jobs PRIMARY KEY (number),
 	CONSTRAINT uq_jobs_id UNIQUE (id)
 );
@@ -383,3 +383,4 @@ CREATE INDEX ix_deliveries_notice ON deliveries (notice);
 CREATE INDEX ix_time_uses_job ON time_uses (job);
 CREATE INDEX ix_lost_work_job ON lost_work (job);
 CREATE INDEX ix_kept_answers_at_seconds ON kept_answers (at_seconds);
+CREATE INDEX ix_jobs_checkpoint_directory ON jobs (checkpoint_directory);
