@@ -39,8 +39,9 @@ class ReconciliationResult(StrEnum):
 class Comparison:
     """The ledger's and the account's figure for the same costs, in US dollars.
 
-    The command, the pages and the API have the result from `agrees`. `difference_usd` is the account's figure minus the ledger's. `share` is the difference divided
-    by the ledger's figure; None if the ledger has 0.
+    The command, the pages and the API have the result from `agrees`. `difference_usd` is the
+    account's figure minus the ledger's. `share` is the difference divided by the ledger's figure;
+    None if the ledger has 0.
     """
 
     ledger_usd: Decimal

@@ -43,12 +43,24 @@ class CostSplitView:
 
 
 @dataclass(frozen=True, slots=True)
+class RunsTotalView:
+    """Sums over a job and the earlier runs that it goes on from, together at least two `runs`.
+
+    `useful_examples` is the progress of all of them; None if unknown.
+    """
+
+    runs: int
+    whole: CostSplitView
+    useful_examples: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptView:
     """Receipt of a job: its billed seconds and dollars by purpose (docs/receipt.md).
 
     `is_final`: the job has ended and holds no instance. `lost_steps` were made twice, after a
     failure of all instances. `useful_examples` is the progress that the dollars bought; None if
-    unknown.
+    unknown. All these are of this run; `all_runs` has the sums if the job goes on from others.
     """
 
     job: str
@@ -57,6 +69,7 @@ class ReceiptView:
     by_offer: Mapping[str, CostSplitView] = field(default_factory=dict)
     lost_steps: int = 0
     useful_examples: float | None = None
+    all_runs: RunsTotalView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +154,8 @@ class BillComparison:
 class BillComparisonView:
     """Last comparison with the bill of one cloud, the person who made it, and its time.
 
-    `provider` is the name of the cloud's provider. `agrees` is whether the costs of instances on
-    the settled days differ by no more than `castor reconcile` tolerates; None if no day is settled.
+    `provider` is the name of the cloud's provider. `agrees`: whether the costs of instances on the
+    settled days differ by no more than `castor reconcile` tolerates; None if no day is settled.
     """
 
     provider: str

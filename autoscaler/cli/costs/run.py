@@ -24,6 +24,7 @@ from autoscaler.wire.cost_messages import (
     CostSplitView,
     CounterfactualView,
     ReceiptView,
+    RunsTotalView,
 )
 from autoscaler.wire.messages import CostView
 
@@ -68,7 +69,16 @@ def receipt_text(view: ReceiptView) -> RenderableType:
     if len(view.by_offer) > 1:
         lines += [_offers_table(view), Text()]
     lines += [Text(line) for line in _remarks(view)]
+    if view.all_runs is not None:
+        lines += [Text(), *_runs_lines(view.all_runs)]
     return Group(*lines)
+
+
+def _runs_lines(total: RunsTotalView) -> list[RenderableType]:
+    """Return the sums over a job and the runs that it goes on from."""
+    title = Text(f"all {total.runs} runs: this one, and those that it goes on from", style="bold")
+    remarks = _split_remarks(total.whole, total.useful_examples, "")
+    return [title, _split_table(total.whole), Text(), *map(Text, remarks)]
 
 
 def _split_table(split: CostSplitView) -> Table:
@@ -104,19 +114,23 @@ def _offers_table(view: ReceiptView) -> Table:
 
 def _remarks(view: ReceiptView) -> list[str]:
     """Return what the figures do not say by themselves."""
-    share = view.whole.productive_share
-    lines = []
-    if share is not None:
-        state = "" if view.is_final else " so far"
-        lines.append(f"{share:.1%} of the billed time was productive{state}")
-    useful_usd = view.whole.usd
-    if view.useful_examples and useful_usd:
-        per_million = float(useful_usd) / view.useful_examples * 1e6
-        lines.append(f"${number(per_million)} per million useful examples")
+    state = "" if view.is_final else " so far"
+    lines = _split_remarks(view.whole, view.useful_examples, state)
     if view.lost_steps:
         lines.append(f"{view.lost_steps} steps were made twice, after a failure")
     if any(part.category is CostCategory.UNKNOWN for part in view.whole.parts):
         lines.append("unknown: no agent has reported the use of this time (docs/receipt.md)")
+    return lines
+
+
+def _split_remarks(split: CostSplitView, useful_examples: float | None, state: str) -> list[str]:
+    """Return the productive share of a split, and the cost of its progress."""
+    share, lines = split.productive_share, []
+    if share is not None:
+        lines.append(f"{share:.1%} of the billed time was productive{state}")
+    if useful_examples and split.usd:
+        per_million = float(split.usd) / useful_examples * 1e6
+        lines.append(f"${number(per_million)} per million useful examples")
     return lines
 
 

@@ -17,14 +17,13 @@ from typing import Final
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.access import OWNER
 from autoscaler.domain.errors import SpecError
-from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.offer import Offer
 from autoscaler.ledger.bill import Bill
 from autoscaler.ledger.focus import COLUMNS, FocusJob, focus_rows
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.ledger.receipt import charge_splits
-from autoscaler.service.jobs.receipts import time_records
+from autoscaler.service.jobs.receipts import time_facts
 from autoscaler.service.jobs.stored_costs import StoredCosts
 from autoscaler.store.store import Store
 
@@ -81,16 +80,12 @@ class FocusExport:
         lines = store.ledger.of_period(payers, *period.bounds_seconds)
         bills = _bills_by_payer(Ledger(lines).bills, set(payers), period)
         jobs = store.jobs.of_ids(bills)
-        instances = _instances_by_job(store, bills)
-        counts = store.time_uses.of_jobs(bills)
-        lost_work = store.time_uses.lost_work_of_jobs(bills)
+        facts = time_facts(store, jobs.values(), period.now_seconds)
         account = store.settings.controller_id()
-        for job_id in sorted(bills):
-            job, now_seconds = jobs[job_id], period.now_seconds
-            records = time_records(job, instances[job_id], counts[job_id], now_seconds)
-            splits = charge_splits(job_id, bills[job_id], records, lost_work[job_id], now_seconds)
+        for job in sorted(bills):
+            splits = charge_splits(job, bills[job], *facts[job], period.now_seconds)
             within = (split for split in splits if period.first <= split.charge.day <= period.last)
-            yield from focus_rows(within, _focus_job(job), offers, account)
+            yield from focus_rows(within, _focus_job(jobs[job]), offers, account)
 
 
 def _bills_by_payer(
@@ -104,20 +99,6 @@ def _bills_by_payer(
         for payer in jobs.intersection(payers):
             by_payer[payer].append(bill)
     return by_payer
-
-
-def _instances_by_job(store: Store, jobs: Collection[str]) -> Mapping[str, list[HeldInstance]]:
-    """Return all instances of each job, by time of request."""
-    alive = by_job(held for held in store.instances.alive() if held.job in jobs)
-    ended = store.instances.ended_of_jobs(jobs)
-    # One that ended between the two reads is in both.
-    held = {
-        job: {each.id: each for each in (*alive.get(job, ()), *ended.get(job, ()))} for job in jobs
-    }
-    return {
-        job: sorted(of_job.values(), key=lambda held: (held.requested_seconds, held.id))
-        for job, of_job in held.items()
-    }
 
 
 def _focus_job(job: JobRecord) -> FocusJob:

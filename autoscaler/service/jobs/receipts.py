@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.sessions import is_without_session
 from autoscaler.controller.predict.counterfactual import Alternative, counterfactual
 from autoscaler.domain.access import Identity
-from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.job_names import meant_job
-from autoscaler.domain.time_use import CostCategory, TimeCount
+from autoscaler.domain.time_use import CostCategory, LostWork, TimeCount
 from autoscaler.economics.forecasts.forecast import Range
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.ledger.receipt import (
@@ -28,6 +29,7 @@ from autoscaler.wire.cost_messages import (
     CostSplitView,
     CounterfactualView,
     ReceiptView,
+    RunsTotalView,
 )
 
 
@@ -69,6 +71,10 @@ class Receipts:
 
     def of(self, job: JobRecord, now_seconds: float) -> ReceiptView:
         """Return the receipt of a job until now."""
+        return self._made(job, now_seconds)[0]
+
+    def _made(self, job: JobRecord, now_seconds: float) -> tuple[ReceiptView, CostSplit]:
+        """Return the receipt of a job, and its sums."""
         bills = Ledger(self._store.ledger.entries(job.id)).bills
         lost_work = self._store.time_uses.lost_work(job.id)
         instances = self._store.instances.of_job(job.id, include_ended=True)
@@ -79,7 +85,7 @@ class Receipts:
         if job.report is not None:
             begun_examples = self._store.jobs.progress_before(job)
             useful_examples = max(job.report.progress_examples - begun_examples, 0.0)
-        return ReceiptView(
+        view = ReceiptView(
             job=job.id,
             is_final=job.phase.is_final and not self._store.instances.of_job(job.id),
             whole=split_view(made.whole),
@@ -87,11 +93,46 @@ class Receipts:
             lost_steps=sum(work.steps for work in lost_work),
             useful_examples=useful_examples,
         )
+        return view, made.whole
+
+    def with_earlier_runs(self, job: JobRecord, now_seconds: float) -> ReceiptView:
+        """Return the receipt of a job, with sums over the runs that it goes on from, if any."""
+        view, total = self._made(job, now_seconds)
+        *earlier, _ = self._store.jobs.runs_until(job)
+        if not earlier:
+            return view
+        bills = Ledger(self._store.ledger.of_jobs([run.id for run in earlier])).bills
+        facts = time_facts(self._store, earlier, now_seconds)
+        for run in facts:
+            total += receipt(run, bills, *facts[run], now_seconds).whole
+        reports = [run.report for run in (*earlier, job) if run.report is not None]
+        progress = reports[-1].progress_examples if reports else None
+        runs = RunsTotalView(len(earlier) + 1, split_view(total), progress)
+        return replace(view, all_runs=runs)
 
     def billed_seconds(self, job: JobRecord, now_seconds: float) -> Mapping[str, float]:
         """Return the billed seconds of a job's instances until now, by category."""
         parts = self.of(job, now_seconds).whole.parts
         return {part.category.value: part.seconds for part in parts}
+
+
+def time_facts(
+    store: Store, jobs: Collection[JobRecord], now_seconds: float
+) -> Mapping[str, tuple[Mapping[str, TimeRecord], tuple[LostWork, ...]]]:
+    """Return the `time_records` and the lost work of some jobs, by job, from a few statements."""
+    ids = {job.id for job in jobs}
+    alive = by_job(held for held in store.instances.alive() if held.job in ids)
+    ended = store.instances.ended_of_jobs(ids)
+    counts, lost_work = store.time_uses.of_jobs(ids), store.time_uses.lost_work_of_jobs(ids)
+    facts = {}
+    for job in jobs:
+        instances = {held.id: held for held in alive.get(job.id, ())}
+        # One that ended between the two reads is in both.
+        instances |= {held.id: held for held in ended.get(job.id, ())}
+        in_order = sorted(instances.values(), key=lambda held: (held.requested_seconds, held.id))
+        records = time_records(job, in_order, counts[job.id], now_seconds)
+        facts[job.id] = records, lost_work[job.id]
+    return facts
 
 
 def time_records(

@@ -197,7 +197,10 @@ def _values_of(sources: JobPageSources, job: JobRecord, requester: Requester) ->
         )
     }
     entries = store.journal.decisions(job.id, _DECISIONS)
-    outlook, receipt = sources.outlooks.outlook(job), sources.receipts.of(job, now_seconds)
+    outlook, receipt = (
+        sources.outlooks.outlook(job),
+        sources.receipts.with_earlier_runs(job, now_seconds),
+    )
 
     def if_an_hour_were_worth(usd: float) -> OutlookView:
         assumed = Hypothesis(value_of_time_usd_per_hour=usd)

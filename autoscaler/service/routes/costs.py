@@ -53,8 +53,12 @@ def costs_router(
     def receipt(
         name: str, requester: Requester = Depends(Permit(AccessAction.READ))
     ) -> JsonResponse[ReceiptView]:
-        """Return what the dollars and billed seconds of a job were for."""
-        view = receipts.of(receipts.meant(name, requester.identity), clock.now())
+        """Return what the dollars and billed seconds of a job were for.
+
+        A resumed job has the sums over its runs so far, too.
+        """
+        job = receipts.meant(name, requester.identity)
+        view = receipts.with_earlier_runs(job, clock.now())
         return json_response(ReceiptView, view)
 
     @router.get("/jobs/{name}/counterfactual")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from autoscaler.wire.cost_messages import (
     CostSplitView,
     CounterfactualView,
     ReceiptView,
+    RunsTotalView,
 )
 
 WIDE = {"COLUMNS": "160"}
@@ -90,6 +92,22 @@ def test_a_receipt_is_a_table_with_the_share_of_each_category(controller: Contro
     assert "$5 per million useful examples" in text
     assert "12 steps were made twice" in text
     assert "unknown" not in text
+
+
+def test_sums_over_all_runs_follow_the_receipt_of_a_resumed_job(
+    controller: ControllerStub,
+) -> None:
+    assert "runs" not in output("digits")
+    both = split("30", useful=0.8, boot=0.2)
+    controller.view = replace(RECEIPT, all_runs=RunsTotalView(2, both, 5e6))
+    own, _, total = output("digits").partition("all 2 runs: this one, and those")
+    assert "total $20.00" in " ".join(own.split())
+    assert "total $30.00" in " ".join(total.split())
+    assert "80.0% of the billed time was productive" in total
+    assert "$6 per million useful examples" in total
+    told = json.loads(output("digits", "--json"))
+    assert told["whole"]["usd"] == "20"
+    assert (told["all_runs"]["runs"], told["all_runs"]["whole"]["usd"]) == (2, "30")
 
 
 def test_unknown_time_and_several_offers_are_shown(controller: ControllerStub) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.domain.access import Role
 from autoscaler.domain.checkpoint import MANIFEST, name_of
 from autoscaler.domain.errors import Conflict, NotFound, SpecError, UnknownJob
 from autoscaler.domain.instance import CloudInstance, CloudState, HeldInstance
@@ -24,9 +25,12 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.report import CheckpointStatus, Ending
 from autoscaler.domain.restart import RestartSpec
 from autoscaler.spec.bundle import pack
+from autoscaler.wire.access_messages import InvitationRequest
 from autoscaler.wire.messages import Assignment, JobView, JoinRequest, Resumption
+from autoscaler.wire.node_client import NodeClient
 from tests.service.agents import SPEC, joined, node_report, training_report
 from tests.service.conftest import Api
+from tests.service.pages.browser import PageVisitor
 from tests.store.read_lines import read_lines
 
 SAVED = CheckpointStatus(step=40)
@@ -38,9 +42,13 @@ def either(request: pytest.FixtureRequest) -> Api:
     return found
 
 
-def run(api: Api, spec: JobSpec = SPEC, saves: int | None = 40) -> Assignment:
+def run(
+    api: Api, spec: JobSpec = SPEC, saves: int | None = 40, seconds: float = 0.0
+) -> Assignment:
     """Let an instance join the job, save a checkpoint and end, as the job is stopped."""
     held, node = joined(api, spec)
+    if seconds:
+        api.world.tick(1, seconds=seconds, agents=False)
     assignment = node.assignment()
     if saves is not None:
         save(assignment, saves)
@@ -397,3 +405,63 @@ def test_a_shard_to_be_chosen_stays_as_it_was_chosen(api: Api) -> None:
     stored = api.world.store.jobs.get(resumed.id).spec.parallelism
     assert stored == first.spec.parallelism
     assert not stored.is_undecided
+
+
+def test_a_resumed_job_has_the_sums_over_its_runs(api: Api) -> None:
+    run(api, seconds=100.0)
+    first = api.client.receipt("job")
+    assert first.whole.usd > 0 and first.all_runs is None
+    resume(api)
+    waiting = api.client.receipt("job")
+    assert (waiting.job, waiting.whole.usd, waiting.useful_examples) == ("job.2", 0, None)
+    assert waiting.all_runs is not None and waiting.all_runs.useful_examples == 40 * 32.0
+    assert (waiting.all_runs.runs, waiting.all_runs.whole) == (2, first.whole)
+    page = PageVisitor(api).text("/jobs/job.2")
+    assert "This run has cost nothing yet" in page and "All 2 runs:" in page
+
+    held, node = trained(api, "job.2")
+    node.heartbeat(node_report(held, job="job.2", reports=(training_report(100),)))
+    end(api, "job.2")
+    resume(api)
+    held, node = trained(api, "job.3")
+    third = api.client.receipt("job.3")
+    runs = [api.client.receipt(job) for job in ("job.1", "job.2")] + [third]
+    assert third.all_runs is not None and third.all_runs.runs == 3
+    whole = third.all_runs.whole
+    assert whole.usd == sum(view.whole.usd for view in runs) == api.client.costs().total_usd
+    assert whole.billed_seconds == sum(view.whole.billed_seconds for view in runs)
+    for part in whole.parts:
+        parts = [own for view in runs for own in view.whole.parts if own.category is part.category]
+        assert part.usd == sum(own.usd for own in parts)
+        assert part.seconds == pytest.approx(sum(own.seconds for own in parts))
+    assert third.useful_examples is None and third.all_runs.useful_examples == 100 * 32.0
+    second = runs[1].all_runs
+    assert second is not None and (second.runs, runs[1].useful_examples) == (2, 60 * 32.0)
+
+
+def trained(api: Api, job: str) -> tuple[HeldInstance, NodeClient]:
+    """Let a resumed job hold an instance for a hundred seconds."""
+    api.world.set_target(job, 1)
+    api.world.tick(1, agents=False)
+    (held,) = api.world.store.instances.of_job(job)
+    api.authentication.issue(held)
+    node = api.node()
+    node.join(JoinRequest(api.authentication.join_token(held), held.id))
+    api.world.tick(1, seconds=100.0, agents=False)
+    return held, node
+
+
+def test_everyone_who_sees_costs_sees_those_of_all_runs(api: Api) -> None:
+    run(api, seconds=100.0)
+    resume(api)
+    viewer = api.client.invite("vera", InvitationRequest(Role.VIEWER))
+    told = api.stranger(viewer.token).receipt("job.2")
+    assert told.all_runs is not None
+    assert told.all_runs.whole == api.stranger(viewer.token).receipt("job.1").whole
+    assert told.all_runs.whole.usd > 0
+
+
+def test_another_job_of_the_same_name_is_no_run_of_it(api: Api) -> None:
+    run(api)
+    api.client.submit(SPEC)
+    assert api.client.receipt("job.2").all_runs is None
