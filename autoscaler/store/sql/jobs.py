@@ -72,11 +72,11 @@ class SqlJobs(Jobs):
 
     def of_ids(self, jobs: Collection[str]) -> Mapping[str, JobRecord]:
         with self._database.read() as session:
-            found = (
+            lists = (
                 _listed(session, select(JobRow).where(JobRow.id.in_(some)))
                 for some in batches(jobs)
             )
-            return {record.id: record for records in found for record in records}
+            return {record.id: record for records in lists for record in records}
 
     def get(self, job: str) -> JobRecord:
         record = self._live.get(job) if self._is_live_loaded() else None
