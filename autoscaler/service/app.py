@@ -50,7 +50,7 @@ from autoscaler.service.routes.bodies import (
 )
 from autoscaler.service.routes.budgets import budgets_router
 from autoscaler.service.routes.bundles import bundles_router
-from autoscaler.service.routes.costs import costs_router
+from autoscaler.service.routes.costs import costs_router, receipts_router
 from autoscaler.service.routes.heartbeats import HeartbeatAnswers, HeartbeatShortcut
 from autoscaler.service.routes.job_lists import job_lists_router
 from autoscaler.service.routes.logins import login_pages_router, logins_router
@@ -156,8 +156,9 @@ def create_app(dependencies: ServiceDependencies, version: str) -> FastAPI:
     app.include_router(outlooks_router(dependencies.outlooks, histories, dependencies.store))
     app.include_router(results_router(dependencies.results))
     bills = CloudBills(dependencies.store, dependencies.clock)
-    costs = dependencies.views, dependencies.receipts, bills, dependencies.focus_export
+    costs = dependencies.views, bills, dependencies.focus_export
     app.include_router(costs_router(*costs, dependencies.clock))
+    app.include_router(receipts_router(dependencies.receipts, dependencies.clock))
     app.include_router(_fleet(dependencies))
     app.include_router(bundles_router(dependencies.bundles, dependencies.store))
     app.include_router(programs_router(dependencies.store, dependencies.submissions))

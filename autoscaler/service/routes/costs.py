@@ -32,22 +32,9 @@ class CsvResponse(StreamingResponse):
     media_type = "text/csv"
 
 
-def costs_router(
-    views: Views, receipts: Receipts, bills: CloudBills, export: FocusExport, clock: Clock
-) -> APIRouter:
-    """Return the routes for costs."""
+def receipts_router(receipts: Receipts, clock: Clock) -> APIRouter:
+    """Return the routes for what single jobs cost."""
     router = APIRouter(prefix="/v1")
-
-    @router.get("/costs", dependencies=[Depends(Permit(AccessAction.READ))])
-    def costs() -> JsonResponse[CostView]:
-        """Return the spending so far by job, offer, day, month, person and team."""
-        return json_response(CostView, views.costs(clock.now()))
-
-    @router.get("/costs/days", dependencies=[Depends(Permit(AccessAction.READ))])
-    def daily_costs(first: date, last: date) -> JsonResponse[tuple[DailyCost, ...]]:
-        """List the spending by day and offer, of UTC days from `first` to `last` inclusive."""
-        costs = views.daily_costs(first, last, clock.now())
-        return json_response(tuple[DailyCost, ...], costs)
 
     @router.get("/jobs/{name}/receipt")
     def receipt(
@@ -68,6 +55,24 @@ def costs_router(
         """Return what a job cost, and what other rules would have paid, as simulated."""
         job = receipts.meant(name, requester.identity)
         return json_response(CounterfactualView, receipts.counterfactual(job, clock.now()))
+
+    return router
+
+
+def costs_router(views: Views, bills: CloudBills, export: FocusExport, clock: Clock) -> APIRouter:
+    """Return the routes for costs."""
+    router = APIRouter(prefix="/v1")
+
+    @router.get("/costs", dependencies=[Depends(Permit(AccessAction.READ))])
+    def costs() -> JsonResponse[CostView]:
+        """Return the spending so far by job, offer, day, month, person and team."""
+        return json_response(CostView, views.costs(clock.now()))
+
+    @router.get("/costs/days", dependencies=[Depends(Permit(AccessAction.READ))])
+    def daily_costs(first: date, last: date) -> JsonResponse[tuple[DailyCost, ...]]:
+        """List the spending by day and offer, of UTC days from `first` to `last` inclusive."""
+        costs = views.daily_costs(first, last, clock.now())
+        return json_response(tuple[DailyCost, ...], costs)
 
     @router.get("/costs/bills", dependencies=[Depends(Permit(AccessAction.READ))])
     def compared_bills() -> JsonResponse[tuple[BillComparisonView, ...]]:
