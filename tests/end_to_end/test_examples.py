@@ -42,7 +42,7 @@ class Example:
 def one_run_went_on(shared: Path) -> None:
     """Check that each tracker has one run, whose steps increase.
 
-    A kill of the instance that logs, between a step and its log, may lose one value.
+    A kill of the instance that logs, between a step and its log, may lose one value of each.
     """
     import mlflow
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -51,15 +51,20 @@ def one_run_went_on(shared: Path) -> None:
     experiment = client.get_experiment_by_name("digits")
     (run,) = client.search_runs([experiment.experiment_id])
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "loss")]
-    every_fifth = range(5, steps[-1] + 1, 5)
-    assert steps == sorted(set(steps) & set(every_fifth)) and len(steps) >= len(every_fifth) - 1
+    require_every_fifth(steps, steps[-1])
     events = EventAccumulator(str(shared / "tensorboard"))
     events.Reload()
-    assert [event.step for event in events.Scalars("loss")] == steps
+    require_every_fifth([event.step for event in events.Scalars("loss")], steps[-1])
     writers = list((shared / "tensorboard").iterdir())
     assert len(writers) > 1, "another instance has gone on with the run"
     runs = {path.name for path in shared.glob("wandb/offline-run-*/*.wandb")}
     assert runs == {"run-trackers.wandb"}
+
+
+def require_every_fifth(steps: list[int], last_step: int) -> None:
+    """Check that steps are every fifth one in order, of which one may be missing."""
+    every_fifth = range(5, last_step + 1, 5)
+    assert steps == sorted(set(steps) & set(every_fifth)) and len(steps) >= len(every_fifth) - 1
 
 
 PLAIN: Final = (
