@@ -105,7 +105,7 @@ class Site:
         for line in self._lines:
             line.is_over = True
         for thread in self._threads:
-            thread.join(10.0)
+            thread.join(60.0)
             assert not thread.is_alive()
 
     def _start_instances(self) -> None:

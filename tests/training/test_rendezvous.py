@@ -67,7 +67,7 @@ def test_the_end_of_one_member_ends_the_others(gang: Gang, end: End) -> None:
             return True
         return False
 
-    wait_until(has_ended, "the end of the leader's ranks", seconds=10)
+    wait_until(has_ended, "the end of the leader's ranks")
 
 
 def test_only_the_member_that_fails_reports_a_failure(gang: Gang) -> None:

@@ -409,7 +409,7 @@ def test_the_end_of_the_interpreter_sends_the_last_report(tmp_path: Path) -> Non
     try:
         replica = fleet.start("unclosed.py", STEPS="7")
         assert replica.wait(60) == 0, replica.log.read_text()
-        wait_until(lambda: replica.reports and replica.reports[-1]["step"] == 7, seconds=10)
+        wait_until(lambda: replica.reports and replica.reports[-1]["step"] == 7)
         assert replica.reports[-1]["step"] == 7
     finally:
         fleet.stop()

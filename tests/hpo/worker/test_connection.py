@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 from autoscaler.clock import SystemClock
@@ -14,10 +13,8 @@ from autoscaler.domain.transfer import MeterReading, Transfer
 from autoscaler.domain.trial import TrialAnswer, TrialCall, TrialFile
 from autoscaler.node.channel.line import Line
 from hpo.worker.connection import TrialConnection
-from tests.builders import waiting
+from tests.builders.waiting import wait_until
 from tests.node.channel.test_line import SETUP
-
-wait_until = partial(waiting.wait_until, seconds=10.0)
 
 
 class Agent:
@@ -69,7 +66,7 @@ def test_the_agent_may_come_later_and_come_again(tmp_path: Path) -> None:
     wait_until(lambda: second.calls)
     assert second.calls == first.calls == [TrialCall(1, "a question", is_question=True)]
     second.line.answer(TrialAnswer(1, "at last"))
-    asking.join(10.0)
+    asking.join(60.0)
     assert answers == ["at last"]
     line.close()
 
@@ -85,7 +82,7 @@ def test_what_the_agent_can_not_keep_is_told_again(tmp_path: Path) -> None:
     roomy = Agent(path)
     for connection in list(full.line._connections):
         connection.shutdown(2)
-    telling.join(10.0)
+    telling.join(60.0)
     assert not telling.is_alive()
     assert roomy.calls == [TrialCall(1, "a report")]
     line.close()
@@ -111,10 +108,10 @@ def test_who_is_to_leave_does_not_wait_for_a_driver_that_is_gone(tmp_path: Path)
     time.sleep(0.1)
     assert ended == []
     agent.line.direct(TrainingDirective(drain=True))
-    threads[0].join(10.0)
+    threads[0].join(60.0)
     assert ended == [0]
     agent.line.answer(TrialAnswer(1, "at last"))
-    threads[1].join(10.0)
+    threads[1].join(60.0)
     assert ended == [0, "at last"]
     line.close()
     patient.close()

@@ -62,10 +62,10 @@ class Instance:
         ]
         for thread in threads:
             thread.start()
-        threads[0].join(30.0)
+        threads[0].join(60.0)
         leading.close()
         for thread in threads:
-            thread.join(30.0)
+            thread.join(60.0)
             assert not thread.is_alive(), "a rank hangs"
         return self.study.trials[0]
 
@@ -152,7 +152,7 @@ def test_a_rank_does_not_wait_for_ever(tmp_path: Path) -> None:
     over = threading.Event()
 
     def busy(trial: RemoteTrial) -> float:
-        over.wait(10.0)
+        over.wait(60.0)
         return 1.0
 
     def asking(trial: RemoteTrial) -> float:
@@ -206,7 +206,7 @@ def test_an_error_ends_the_trial_where_no_other_instance_decides(
     thread.start()
     assert run_leading_rank(objective, leading) is (has_last_word is not False)
     leading.close()
-    thread.join(10.0)
+    thread.join(60.0)
     assert not thread.is_alive()
     (trial,) = instance.study.trials
     assert trial.state.is_finished() is (has_last_word is not False)
