@@ -28,14 +28,20 @@ def queue(as_json: Json = False) -> None:
         print_whole(queue_table(rows))
 
 
-def top() -> None:
-    """Show what running jobs cost and bring, by cost an hour, until q is pressed.
+def top(as_json: Json = False) -> None:
+    """Show running jobs by $/h and what they bring, until q is pressed.
 
     `next $/h` is what the next dollar an hour would bring, as the last decision compared it.
-    Without a terminal the table is printed once.
+    Without a terminal, and with --json, the jobs are printed once.
     """
-    from autoscaler.cli.top import run_top
+    from dataclasses import asdict
+
+    from autoscaler.cli.top import run_top, top_jobs
     from autoscaler.wire.connection import connect
 
     client = connect()
+    if as_json:
+        rows = [asdict(row) for row in top_jobs(client.jobs(include_ended=False))]
+        print(json.dumps(rows, indent=2, default=str))
+        return
     run_top(lambda: (client.jobs(include_ended=False), client.fleet()))

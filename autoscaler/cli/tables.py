@@ -41,6 +41,8 @@ _PHASE_STYLE = {
 
 
 _UNLIMITED_COLUMNS = 10_000
+_GAP = 2
+_READABLE_COLUMNS, _LONG_WORD = 16, 24  # of a column that wraps
 
 _REMARKS = (OTHER_ZONE, GANG_GIVEN_BACK, CONSEQUENCE, STALL)
 
@@ -74,12 +76,50 @@ def counted(count: int, singular: str) -> str:
     return f"{count} {singular}" if count == 1 else f"{count} {singular}s"
 
 
-def words_table(*columns: str, wraps: Collection[str] = (), right: Collection[str] = ()) -> Table:
+class WordsTable(Table):
+    """Table whose rows become lists of headings and values where the console is too narrow."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table if no value that may not wrap is cut off, else a list for each row."""
+        if not self.rows or self._needed_columns(console, options) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        lists = Table.grid(padding=(0, 2, 0, 0))
+        lists.add_column(overflow="fold", max_width=_LONG_WORD, style="dim")
+        lists.add_column(overflow="fold")
+        headings = [str(column.header).replace("\n", " ") for column in self.columns]
+        for number_of_row, cells in enumerate(zip(*(c.cells for c in self.columns), strict=True)):
+            if number_of_row:
+                lists.add_row()
+            for heading, cell in zip(headings, cells, strict=True):
+                if str(cell):
+                    lists.add_row(heading, cell, style=self.rows[number_of_row].style)
+        yield lists
+
+    def _needed_columns(self, console: Console, options: ConsoleOptions) -> int:
+        """Return the characters without which values are cut off, or wrap within each word."""
+        unlimited = options.update(max_width=_UNLIMITED_COLUMNS)
+        needed = 0
+        for column in self.columns:
+            cells = [Measurement.get(console, unlimited, cell) for cell in column.cells]
+            headings = Measurement.get(console, unlimited, column.header)
+            longest = max((cell.maximum for cell in cells), default=0)
+            heading = headings.maximum if column.no_wrap else headings.minimum
+            if not column.no_wrap:
+                word = max((cell.minimum for cell in cells), default=0)
+                longest = min(longest, max(min(word, _LONG_WORD), _READABLE_COLUMNS))
+            needed += max(longest, heading) + _GAP
+        return needed - _GAP
+
+
+def words_table(
+    *columns: str, wraps: Collection[str] = (), right: Collection[str] = ()
+) -> WordsTable:
     """Return an empty table in which only the columns `wraps` may wrap.
 
     The columns `right` are right-aligned. Headings may have several lines.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = WordsTable(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for heading in columns:
         justify: JustifyMethod = "right" if heading in right else "left"
         table.add_column(
@@ -108,19 +148,17 @@ class JobsTable:
                 row["weight"] = number(job.weight)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the widest table that fits the console."""
+        """Yield the widest table that fits the console; if none does, instances wrap."""
         for count in range(len(self._OPTIONAL) + 1):
             table = self._table(self._OPTIONAL[:count])
             if fits(table, console, options):
-                break
-        yield table
+                yield table
+                return
+        yield self._table(self._OPTIONAL, wraps=("instances",))
 
-    def _table(self, dropped: Sequence[str]) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
+    def _table(self, dropped: Sequence[str], wraps: Collection[str] = ()) -> Table:
         headings = [heading for heading in self._rows[0] if heading not in dropped]
-        for heading in headings:
-            justify: JustifyMethod = "right" if heading in self._RIGHT_ALIGNED else "left"
-            table.add_column(heading, justify=justify, no_wrap=True)
+        table = words_table(*headings, wraps=wraps, right=self._RIGHT_ALIGNED)
         for row in self._rows:
             table.add_row(*(row[heading] for heading in headings))
         return table

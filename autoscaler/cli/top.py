@@ -7,6 +7,8 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -44,6 +46,42 @@ def goodput_per_usd(job: JobView) -> float | None:
 def marginal_per_usd(job: JobView) -> float | None:
     """Return the same for the next dollar, as the last decision compared it; None if unknown."""
     return None if job.decision is None else job.decision.figures.get(MARGINAL)
+
+
+@dataclass(frozen=True, slots=True)
+class TopJob:
+    """Row of the table, for scripts; None: unknown.
+
+    Goodput is in useful examples a second, measured. `progress` is a fraction of 1.
+    """
+
+    job: str
+    person: str | None
+    phase: str
+    usd_per_hour: Decimal
+    spent_usd: Decimal
+    goodput: float | None
+    goodput_per_usd_per_hour: float | None
+    marginal_goodput_per_usd_per_hour: float | None
+    progress: float | None
+    eta_seconds: float | None
+
+
+def top_jobs(jobs: Sequence[JobView]) -> tuple[TopJob, ...]:
+    """Return the rows of the table, those that cost the most first."""
+    return tuple(_top_job(job) for job in sorted(jobs, key=_ORDERS["c"]))
+
+
+def _top_job(job: JobView) -> TopJob:
+    report = job.report
+    total = None if report is None else report.total_examples
+    return TopJob(
+        *(job.id, job.person, job_phase(job), job.usd_per_hour, job.spent_usd),
+        None if report is None else report.goodput_measured,
+        *(goodput_per_usd(job), marginal_per_usd(job)),
+        min(report.progress_examples / total, 1.0) if report and total else None,
+        job.eta_seconds,
+    )
 
 
 _ORDERS: Final[dict[str, Callable[[JobView], tuple[float, str]]]] = {

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final
 
 import yaml
@@ -34,6 +34,7 @@ from autoscaler.spec.restart_form import JobKind
 
 _WIDTH: Final = 100
 _LONG_SECONDS: Final = 600.0
+_LEAST_USD: Final = Decimal("1e-9")
 _USUAL: Final = JobSpec("usual", ("command",))
 
 Mapped = dict[str, Any]
@@ -45,8 +46,8 @@ def job_file_text(
     """Return the text of the job file of a job, with the keys that differ from the defaults.
 
     A file that is read back is the same job, except for its packed files, the batches that its
-    devices were found to hold, and its deadline. Of that a job has only the time at which it ends.
-    A comment names the deadline if the file can't have it:
+    devices were found to hold, the decimals of a budget beyond nine, and its deadline. Of that a
+    job has only the time at which it ends. A comment names the deadline if the file can't have it:
 
     - A deadline with a fraction of a second counted from the submission. It is written as that
       duration, which counts anew from the submission of the file.
@@ -122,6 +123,9 @@ def _plain(spec: JobSpec) -> JobSpec:
     if objective.deadline_seconds is not None:
         rounded = datetime.fromtimestamp(objective.deadline_seconds, UTC).timestamp()
         objective = replace(objective, deadline_seconds=rounded)  # to the microsecond
+    if objective.budget_usd is not None:  # the rest of a budget has more decimals than a file may
+        rest_usd = objective.budget_usd.quantize(_LEAST_USD, ROUND_DOWN)
+        objective = replace(objective, budget_usd=rest_usd or objective.budget_usd)
     return replace(
         plain,
         bundle=None,

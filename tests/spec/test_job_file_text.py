@@ -132,6 +132,12 @@ def test_a_duration_is_written_again_and_counts_from_the_next_submission(
     assert again.deadline_seconds - a_day_later == pytest.approx(given_seconds + 1, abs=1)
 
 
+def test_the_rest_of_a_budget_is_written_with_nine_decimals() -> None:
+    objective = Objective(budget_usd=Decimal("4.999906666666"))
+    read = again(replace(PLAIN, objective=objective)).objective
+    assert read == Objective(budget_usd=Decimal("4.999906666"))
+
+
 def test_a_date_is_written_as_a_date() -> None:
     spec = replace(PLAIN, objective=Objective(deadline_seconds=NOW_SECONDS + 3600))
     text = job_file_text(spec, NOW_SECONDS + 1.5, NOW_SECONDS + 0.25)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from autoscaler.cli.programs.tables import local_time
+from autoscaler.cli.tables import words_table
 from autoscaler.domain.access import AccessToken
 from autoscaler.domain.audit import AuditEntry
 from autoscaler.wire.access_messages import PersonView
@@ -55,10 +56,7 @@ def _state(token: AccessToken, now_seconds: float) -> str:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+    return words_table(*headings, wraps=("subject", "before", "after"))
 
 
 def _time(seconds: float | None) -> str:

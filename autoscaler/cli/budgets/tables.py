@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from rich.table import Table
 
+from autoscaler.cli.tables import words_table
 from autoscaler.wire.budget_messages import BudgetView
 
 _Cell = Callable[[BudgetView], str]
@@ -14,8 +15,6 @@ _Cell = Callable[[BudgetView], str]
 
 def budgets_table(budgets: Sequence[BudgetView]) -> Table:
     """Return a table with a row for each budget; columns that none of them uses are left out."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("budget", overflow="fold")
     columns: dict[str, _Cell] = {
         "this month": _month,
         "pace": _pace,
@@ -29,8 +28,7 @@ def budgets_table(budgets: Sequence[BudgetView]) -> Table:
         for heading, cell in columns.items()
         if any(cell(view) != "-" for view in budgets)
     }
-    for heading in used:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = words_table("budget", *used, right=used)
     for view in budgets:
         table.add_row(view.scope, *(cell(view) for cell in used.values()))
     return table

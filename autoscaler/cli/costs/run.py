@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.output import print_json
-from autoscaler.cli.tables import costs_table, money, number
+from autoscaler.cli.tables import costs_table, money, number, words_table
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.text import quoted
 from autoscaler.domain.time_use import CostCategory
@@ -82,11 +82,8 @@ def _runs_lines(total: RunsTotalView) -> list[RenderableType]:
 
 
 def _split_table(split: CostSplitView) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for heading in ("spent", "share", "billed time"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    right = ("spent", "share", "billed time")
+    table = words_table("part", *right, "for", wraps=("for",), right=right)
     for part in split.parts:
         has_time = part.category is not CostCategory.TRANSFER
         time = format_duration(part.seconds) if has_time else ""
@@ -100,11 +97,9 @@ def _split_table(split: CostSplitView) -> Table:
 
 def _offers_table(view: ReceiptView) -> Table:
     """Return a table of the offers, with the share of each category in the offer's cost."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("offer")
     categories = [part.category for part in view.whole.parts]
-    for heading in ("spent", *(category.value for category in categories)):
-        table.add_column(heading, justify="right")
+    right = ("spent", *(category.value for category in categories))
+    table = words_table("offer", *right, right=right)
     for offer, split in view.by_offer.items():
         shares = {part.category: part.share for part in split.parts}
         cells = (f"{shares.get(category, 0.0):.0%}" for category in categories)
@@ -155,11 +150,8 @@ def print_counterfactual(client: Client, job: str, as_json: bool) -> None:
 
 def counterfactual_text(view: CounterfactualView) -> RenderableType:
     """Return a counterfactual bill as a table; billed and simulated figures look different."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for heading in ("cost", "5 % to 95 %", "time", "5 % to 95 %"):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+    right = ("cost", "5 % to 95 %", "time", "time, 5 % to 95 %")
+    table = words_table("rule", *right, "source", wraps=("source",), right=right)
     billed = (money(view.billed_usd), "", format_duration(view.billed_seconds), "", "billed")
     table.add_row("this run", *billed, style="bold")
     for alternative in view.alternatives:

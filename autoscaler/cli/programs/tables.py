@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.tables import number
+from autoscaler.cli.tables import number, words_table
 from autoscaler.domain.goodput import NoiseCurve
 from autoscaler.domain.job import ParallelismSpec
 from autoscaler.domain.program import ProgramMemory
@@ -110,10 +110,7 @@ def _starts_table(start_seconds: Mapping[str, float]) -> Table:
 
 
 def _table(*headings: str, right: set[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left")
-    return table
+    return words_table(*headings, wraps=("measured on",), right=right)
 
 
 def _range(values: set[int] | set[float]) -> str:
