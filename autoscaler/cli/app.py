@@ -20,6 +20,7 @@ from autoscaler.cli.check.options import check
 from autoscaler.cli.compare.options import compare
 from autoscaler.cli.completion import job_names
 from autoscaler.cli.costs.options import costs
+from autoscaler.cli.examples import add_examples
 from autoscaler.cli.fleet import drain, freeze, reclaim, unfreeze
 from autoscaler.cli.foresight.commands import curve, history, what_if
 from autoscaler.cli.init.options import init
@@ -188,10 +189,11 @@ def logs(
         str | None, typer.Option(help="Print only this instance's log; its id: castor status JOB.")
     ] = None,
 ) -> None:
-    """Print the logs of all instances of a job, ended ones included.
+    """Print the logs of all instances of a job.
 
-    Each line starts with the time at which the controller received it, and with its instance. The
-    log of an instance that did not start ends with its console output, as its cloud has it.
+    Ended instances are included. Each line starts with the time at which the controller
+    received it, and with its instance. The log of an instance that did not start ends with its
+    console output, as its cloud has it.
     """
     from autoscaler.cli.logs import print_logs
     from autoscaler.clock import SystemClock
@@ -300,10 +302,11 @@ def set_job(
 
 @app.command("spec")
 def job_spec(job: JobName, as_json: Json = False) -> None:
-    """Print the job file of a job, with later changes, from which it can be submitted again.
+    """Print the job file of a job, to submit it again.
 
-    The files of the job are not in it: put it into their folder. With --json print what the API
-    takes, with all defaults and the job's own files.
+    Later changes are in it. A deadline that was a duration counts anew. The files of the job are
+    not in it: put it into their folder. With --json print what the API takes, with all defaults
+    and the job's own files.
     """
     from autoscaler.cli.submit.submission import print_spec
     from autoscaler.clock import SystemClock
@@ -366,7 +369,10 @@ def schema(
         str, typer.Argument(metavar="KIND", help="job, study, offers, pools or pool.")
     ],
 ) -> None:
-    """Print the JSON Schema of a kind of file, with which editors complete and check it."""
+    """Print the JSON Schema of a kind of file, for editors.
+
+    An editor completes and checks the file with it; docs/job-file.md shows how.
+    """
     from autoscaler.clouds import pools_forms
     from autoscaler.spec.schemas import POOLS, file_schema, pools_schema
 
@@ -451,16 +457,18 @@ def demo(
         bool, typer.Option(help="Open the pages in a browser, if this is a terminal.")
     ] = True,
 ) -> None:
-    """Run a demo of less than four minutes: real jobs on this machine, and a simulated cloud.
+    """Run a demo: real jobs here, and a simulated cloud.
 
-    Two jobs share this machine's cores. Meanwhile the same controller runs a day's jobs on a
-    simulated cloud, whose pages are served. At the end its dollars and hours stand beside those of
-    fixed pools and of scaling by throughput.
+    It takes less than four minutes. Two jobs share this machine's cores. Meanwhile the same
+    controller runs a day's jobs on a simulated cloud, whose pages are served. At the end its
+    dollars and hours stand beside those of fixed pools and of scaling by throughput.
     """
     from autoscaler.cli.demo.scenario import DemoOptions, run_demo
 
     raise SystemExit(run_demo(DemoOptions(text, devices, keep, picture, browser)))
 
+
+add_examples(app)
 
 if __name__ == "__main__":
     main()

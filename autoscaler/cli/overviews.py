@@ -8,9 +8,10 @@ from autoscaler.cli.options import Json
 
 
 def queue(as_json: Json = False) -> None:
-    """Show the jobs that wait: why, in which order, and when they may start at which price.
+    """Show the jobs that wait: why, and when they may start.
 
-    The start is an estimate: the boot of what a job gets, or the earliest end of another job.
+    They are in the order in which they start, with the price of what they will get. The start is
+    an estimate: the boot of what a job gets, or the earliest end of another job.
     """
     from dataclasses import asdict
 
@@ -29,10 +30,11 @@ def queue(as_json: Json = False) -> None:
 
 
 def top(as_json: Json = False) -> None:
-    """Show running jobs by $/h and what they bring, until q is pressed.
+    """Show running jobs by $/h, and what they bring.
 
-    `next $/h` is what the next dollar an hour would bring, as the last decision compared it.
-    Without a terminal, and with --json, the jobs are printed once.
+    The table is refreshed until q is pressed. `next $/h` is what the next dollar an hour would
+    bring, as the last decision compared it. Without a terminal, and with --json, the jobs are
+    printed once.
     """
     from dataclasses import asdict
 

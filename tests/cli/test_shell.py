@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -11,6 +15,7 @@ from typer.testing import CliRunner
 
 from autoscaler.cli import completion
 from autoscaler.cli.app import app
+from autoscaler.cli.examples import EXAMPLES
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import SpecError
 from autoscaler.wire.client import Client
@@ -33,6 +38,50 @@ def test_each_command_has_help(option: str) -> None:
         result = CliRunner().invoke(app, [*words, option])
         assert result.exit_code == 0, words
         assert result.stdout.startswith("Usage: "), words
+
+
+def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the words and the command of each command without sub-commands."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from leaves(below, (*words, name))
+    if not getattr(command, "commands", None) and not command.hidden:
+        yield words, command
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_no_help_cuts_words_off(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in every_command():
+        told = CliRunner().invoke(app, [*words, "--help"], prog_name="castor").stdout
+        for line in told.splitlines():
+            is_cut = line.endswith("...") and not line.startswith("Usage: ")
+            assert not is_cut, (words, line)
+            assert len(line) <= columns, (words, line)
+
+
+def test_commands_with_several_options_have_an_example_that_can_be_read() -> None:
+    for words, command in leaves(get_command(app)):
+        options = [one for one in command.params if one.param_type_name == "option"]
+        example = EXAMPLES.get(" ".join(words))
+        rest = [one for one in options if one.name != "as_json"]
+        assert example is not None or len(rest) <= 2, f"{words}: add an example"
+        if example is not None:
+            first, *named = shlex.split(example)
+            assert (first, *named[: len(words)]) == ("castor", *words)
+            command.make_context("castor", named[len(words) :])
+            told = CliRunner().invoke(app, [*words, "-h"]).stdout
+            assert f"Example: {example}" in " ".join(told.split())
+    assert EXAMPLES.keys() <= {" ".join(words) for words, _ in leaves(get_command(app))}
+
+
+def test_each_number_has_a_unit_in_its_help() -> None:
+    units = r"[Ss]econds|hours|days|\$|US dollars|[Nn]umber|[Mm]ost|TAIL lines|steps?"
+    units += r"|seed|[Pp]ort|Fraction|deviation|Rate|Runs|additional"
+    for words, command in leaves(get_command(app)):
+        for parameter in command.params:
+            is_number = parameter.type_descriptor.annotation in (int, float)
+            if is_number and not getattr(parameter, "hidden", False):
+                assert re.search(units, parameter.help or ""), (words, parameter.name)
 
 
 def test_the_version() -> None:

@@ -11,7 +11,7 @@ from autoscaler.cli.options import Json, Yes
 from autoscaler.cli.output import confirm
 from autoscaler.domain.access import MYSELF, NO_TEAM, Role
 
-people = Typer(help="List, change and remove the people who may use the controller.")
+people = Typer(help="List, change and remove people of the controller.")
 token = Typer(help="Make, list, replace and revoke access tokens.", no_args_is_help=True)
 
 PersonName = Annotated[str, Argument(help="Name of a person, as in `castor people`.")]
@@ -101,7 +101,10 @@ def add_person(
     team: Annotated[str | None, Option(help="Team, which shares its jobs and studies.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Add a person without a token, who uses `castor login`; see docs/security.md."""
+    """Add a person without a token, who uses castor login.
+
+    docs/security.md has the roles, and how a controller gets an identity provider.
+    """
     from autoscaler.cli.output import print_json
     from autoscaler.domain.access import Person
     from autoscaler.wire.access_messages import NewPerson
@@ -174,7 +177,10 @@ def create_token(
 
 @token.command("list")
 def list_tokens(person: For = MYSELF, as_json: Json = False) -> None:
-    """Print the tokens of a person, with expiry and last use, but not the tokens themselves."""
+    """Print the tokens of a person, without their texts.
+
+    Each row has the role, the state, when the token expires, and when it was used last.
+    """
     from autoscaler.cli.access.tables import tokens_table
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json
@@ -193,9 +199,10 @@ def list_tokens(person: For = MYSELF, as_json: Json = False) -> None:
 def rotate_token(
     name: TokenName, grace: Grace = "1h", person: For = MYSELF, as_json: Json = False
 ) -> None:
-    """Replace a token by a new one of the same name, role and validity, and print it once.
+    """Replace a token by a new one, and print it once.
 
-    The new one ends with the present token at the latest: it renews no token for longer.
+    Name, role and validity stay. The new one ends with the present token at the latest: it renews
+    no token for longer.
     """
     from autoscaler.wire.connection import connect
 
@@ -220,7 +227,10 @@ def audit(
     number: Annotated[int, Option("-n", min=1, help="Most rows to print, the latest.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Print the audit log: changes by people, and launches by the controller. For admins."""
+    """Print the audit log: changes by people, and launches.
+
+    Launches are those of the controller. Only admins may read it.
+    """
     from autoscaler.cli.access.tables import audit_table
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json

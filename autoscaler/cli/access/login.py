@@ -41,10 +41,11 @@ def login(
         bool, Option("--browser/--no-browser", help="Open the page in a browser of this machine.")
     ] = True,
 ) -> None:
-    """Log in through the identity provider of a controller, in a browser of any machine.
+    """Log in through the identity provider of a controller.
 
-    The token is kept in login.json in ~/.config/castor (or XDG_CONFIG_HOME), until it expires or
-    castor logout revokes it. All commands use it, unless CASTOR_TOKEN or CASTOR_STATE is set.
+    A browser of any machine will do. The token is kept in login.json in ~/.config/castor (or
+    XDG_CONFIG_HOME), until it expires or castor logout revokes it. All commands use it, unless
+    CASTOR_TOKEN or CASTOR_STATE is set.
     """
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import Address, SavedLogin
@@ -93,7 +94,7 @@ def open_pages(
         bool, Option("--browser/--no-browser", help="Open the page in a browser of this machine.")
     ] = True,
 ) -> None:
-    """Open the controller's pages in a browser that is signed in as you.
+    """Open the controller's pages in a browser, signed in as you.
 
     The printed address signs one browser in, once, within a minute. The session ends after 12
     hours, with the present token, or when you sign out.

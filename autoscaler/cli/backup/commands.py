@@ -22,7 +22,7 @@ def backup(
     store: Store = None,
     logs: Annotated[bool, Option("--logs", help="Copy the logs of jobs, too.")] = False,
 ) -> None:
-    """Back up the controller's state, while it runs or is stopped.
+    """Back up the state of a controller, running or not.
 
     The file has the store as of one moment, the signing key, the owner's token, and bundles: keep
     it as secret as the state directory. Run this on the controller's host; see docs/keeping.md.
@@ -52,10 +52,11 @@ def restore(
         Option("--lost", help="Restore also if nobody can check that the controller is gone."),
     ] = False,
 ) -> None:
-    """Restore a backup into a new state directory and an empty store.
+    """Restore a backup into a new state directory.
 
-    The lost controller must never run again beside the restored one: both would launch and end
-    the same instances. Agents must find the restored one at the address of the lost one.
+    The store must be empty, too. The lost controller must never run again beside the restored one:
+    both would launch and end the same instances. Agents must find the restored one at the address
+    of the lost one.
     """
     from autoscaler.backup.restoring import gap_text, restore_backup
     from autoscaler.clock import SystemClock

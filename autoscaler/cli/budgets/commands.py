@@ -10,7 +10,8 @@ from typer import Argument, Option, Typer
 from autoscaler.cli.options import Json
 
 budget = Typer(
-    help="Set, list and remove the budgets that jobs of a person, a team, a study or all share.",
+    help="Set, list and remove budgets that several jobs share. They are those of a person, "
+    "a team, a study, or of all jobs.",
     no_args_is_help=True,
 )
 
@@ -57,7 +58,10 @@ def put(
 
 @budget.command("list")
 def listed(as_json: Json = False) -> None:
-    """Print all budgets with their spending, pace and weight of a dollar."""
+    """Print all budgets with spending, pace and weight.
+
+    The pace is the $/h that uses a budget up at its end; the weight is what a dollar counts.
+    """
     from autoscaler.cli.budgets.tables import budgets_table
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json

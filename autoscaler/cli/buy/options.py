@@ -44,7 +44,7 @@ def buy(
     yes: Yes = None,
     as_json: Json = False,
 ) -> None:
-    """List capacity blocks beside the prices of pools, and buy one.
+    """List capacity blocks beside prices of pools, and buy one.
 
     A block is GPU instances for a fixed time, paid for in advance. It can't be cancelled or
     refunded. The calls use your own credentials, which need ec2:DescribeCapacityBlockOfferings,

@@ -45,7 +45,7 @@ def costs(
     counterfactual: Counterfactual = False,
     as_json: Json = False,
 ) -> None:
-    """Print the dollars spent, or the receipt of a job: what its dollars were for.
+    """Print the dollars spent, or the receipt of a job.
 
     A receipt divides dollars and billed seconds into useful, boot, idle, pause, lost and transfer
     (docs/receipt.md). --focus exports all charges with these parts for FinOps tools.

@@ -24,10 +24,11 @@ Since = Annotated[str | None, Option(help="Age of the first row, as 2h; default:
 
 
 def curve(job: JobName, as_json: Json = False) -> None:
-    """Print the predicted goodput of a job on each offer and size, with prices.
+    """Print the predicted goodput of a job by offer and size.
 
-    The last column marks what the job holds and the candidate that the planner weighs. A size
-    whose million examples cost less than those of the held size is worth its price.
+    Goodput is in useful examples a second. The last column marks what the job holds and the
+    candidate that the planner weighs. A size whose million examples cost less than those of the
+    held size is worth its price.
     """
     from autoscaler.cli.foresight.tables import print_curve
     from autoscaler.cli.output import print_json
@@ -47,7 +48,11 @@ def history(
     since: Since = None,
     as_json: Json = False,
 ) -> None:
-    """Print how size, batch, goodput, loss and cost of a job changed over time."""
+    """Print how size, goodput, loss and cost of a job changed.
+
+    Each row is a time: instances, useful examples a second, batch and noise scale in examples,
+    learning rate, loss, $/h, and dollars spent.
+    """
     from autoscaler.cli.foresight.tables import first_moment, print_history
     from autoscaler.cli.output import print_json
     from autoscaler.clock import SystemClock
@@ -70,9 +75,10 @@ def what_if(
     most: Most = None,
     as_json: Json = False,
 ) -> None:
-    """Predict finish, cost and size of a job under another objective; nothing is changed.
+    """Predict finish and cost of a job under another objective.
 
-    Without options the prediction is for the job's own objective. `castor set` changes it.
+    Nothing is changed. Without options the prediction is for the job's own objective. `castor set`
+    changes it.
     """
     from autoscaler.cli.foresight.tables import parse_hypothesis, print_what_if
     from autoscaler.cli.output import print_json

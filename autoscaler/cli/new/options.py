@@ -15,7 +15,7 @@ def new(
         typer.Option("--to", help="File to write; default: job.yaml beside the script."),
     ] = None,
 ) -> None:
-    """Write a job file for a script, with comments on what to check.
+    """Write a commented job file for a training script.
 
     The script is read and never run. A file that exists is not replaced.
     """

@@ -35,7 +35,10 @@ def notifications(
     ] = 20,
     as_json: Json = False,
 ) -> None:
-    """Print the last deliveries of notices to people, with the errors of targets."""
+    """Print the last deliveries of notices to people.
+
+    The errors of targets are among them; see docs/notifications.md.
+    """
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.notifications.run import deliveries_table, no_deliveries
     from autoscaler.cli.output import print_json

@@ -66,12 +66,12 @@ def reconcile(
     keep: Keep = False,
     as_json: Json = False,
 ) -> None:
-    """Compare the ledger with the bill of AWS, Google Cloud or another provider.
+    """Compare the ledger with the bill of a cloud.
 
-    Costs are compared day by day. The bill is read with your own credentials. AWS charges about
-    $0.02 for the query, which needs the permission ce:GetCostAndUsage (docs/aws.md). BigQuery
-    rarely charges more than a cent; its query needs the roles jobUser and dataViewer
-    (docs/gcp.md).
+    The cloud is AWS, Google Cloud, or another provider with bills. Costs are compared day by day.
+    The bill is read with your own credentials. AWS charges about $0.02 for the query, which needs
+    the permission ce:GetCostAndUsage (docs/aws.md). BigQuery rarely charges more than a cent; its
+    query needs the roles jobUser and dataViewer (docs/gcp.md).
     """
     from autoscaler.cli.reconcile import run
     from autoscaler.clock import SystemClock

@@ -271,7 +271,8 @@ def serve(
 ) -> None:
     """Run the controller, for local cores or cloud pools.
 
-    Jobs keep training while the controller is stopped, until their lease ends.
+    Jobs keep training while the controller is stopped, until their lease ends. Ctrl-C or SIGTERM
+    ends it; its log says what goes on, and the exit status is 130 or 143.
     """
     from autoscaler.cli.logging_setup import log_to_stderr
     from autoscaler.cli.serve.encryption import Encryption

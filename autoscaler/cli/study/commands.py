@@ -85,7 +85,7 @@ def plan(
 def list_studies(
     as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """List the studies that the controller knows: trials, best value and spending."""
+    """List all studies: trials, best value and spending."""
     from autoscaler.cli.live import print_whole
     from autoscaler.cli.output import print_json
     from autoscaler.cli.study.tables import studies_table
