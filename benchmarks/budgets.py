@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +23,8 @@ import numpy as np
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.domain.access import Owner
 from autoscaler.domain.budget import Budget, BudgetScope, ScopeKind, month_of
-from autoscaler.domain.job import InstanceBounds
-from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.domain.offer import Offer, Purchase
 from autoscaler.domain.plan import Plan
 from autoscaler.domain.snapshot import Snapshot
@@ -44,9 +44,9 @@ from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.settings import SimulatedSettings
 
-APPLICATION = "made-up"
+APPLICATION, SHORT = "made-up", "short"
 ZONE = "Europe/Berlin"
-DAY_SECONDS = 86400.0
+DAY_SECONDS, SECONDS_PER_HOUR = 86400.0, 3600.0
 OWNERS = {
     "parser": Owner("ada", "nlp"),
     "tagger": Owner("ada", "nlp"),
@@ -60,6 +60,7 @@ FLEET = BudgetScope(ScopeKind.FLEET)
 _DEVICE_BATCHES = (8, 32, 128)
 _MOST_INSTANCES = 8
 _EPOCHS, _EPOCH_STEPS = 5, 200_000_000
+_SHORT_EPOCH_STEPS = 120_000
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ class Month:
         reclaims_per_hour: hazard of the spot instances; 0: on-demand instances only.
         value_of_time: of each job, $/h.
         gap_seconds: time between two submissions.
+        deadline_hours: deadlines of jobs by name, in hours from the start.
+        short: names of jobs that end within hours; the others never end.
+        after_deadline: what jobs do whose deadline can't be kept.
     """
 
     budgets: tuple[Budget, ...]
@@ -85,6 +89,29 @@ class Month:
     reclaims_per_hour: float = 0.0
     value_of_time: float = 12.0
     gap_seconds: float = 3600.0
+    deadline_hours: Mapping[str, float] = field(default_factory=dict)
+    short: frozenset[str] = frozenset()
+    after_deadline: AfterDeadline = AfterDeadline.BALANCED
+
+    def submitted_seconds(self, name: str) -> float:
+        """Return the time of a job's submission."""
+        return self.begin_seconds + list(OWNERS).index(name) * self.gap_seconds
+
+    def objectives(self) -> Mapping[float, Objective]:
+        """Return the objective of each job by the time of its submission."""
+        deadlines = {
+            name: self.begin_seconds + hours * SECONDS_PER_HOUR
+            for name, hours in self.deadline_hours.items()
+        }
+        return {
+            self.submitted_seconds(name): Objective(
+                Preference.VALUE_OF_TIME,
+                self.value_of_time,
+                deadlines.get(name),
+                after_deadline=self.after_deadline,
+            )
+            for name in OWNERS
+        }
 
 
 @dataclass(frozen=True)
@@ -96,12 +123,14 @@ class Outcome:
         highest_usd: highest share of its limit that each budget reached in any of its months.
         examples: useful examples of each job.
         training_seconds: time in which each job had instances that train.
+        ended_seconds: end of each job that has finished.
     """
 
     usd: Mapping[BudgetScope, Decimal]
     highest_share: Mapping[BudgetScope, Decimal]
     examples: Mapping[str, float]
     training_seconds: Mapping[str, float]
+    ended_seconds: Mapping[str, float]
 
 
 class StopsAtLimit:
@@ -130,12 +159,18 @@ def run_month(month: Month, profiles: Mapping[str, Profile], is_steered: bool) -
     policy: Policy = create_policy("marginal")
     scenario = Scenario(
         arrivals=tuple(
-            Arrival(name, month.begin_seconds + index * month.gap_seconds, APPLICATION, 1, 32)
-            for index, name in enumerate(OWNERS)
+            Arrival(
+                name,
+                month.submitted_seconds(name),
+                SHORT if name in month.short else APPLICATION,
+                1,
+                32,
+            )
+            for name in OWNERS
         ),
         profiles=profiles,
         equipment={offer.id: Equipment(offer, offer.device_kind) for offer in offers},
-        objective=lambda now_seconds: Objective(Preference.VALUE_OF_TIME, month.value_of_time),
+        objective=month.objectives().__getitem__,
         instances=InstanceBounds(maximum=_MOST_INSTANCES),
         training=TrainingSettings(pause_seconds=2.0, step_error=0.03, seed=month.seed),
         interval_seconds=month.interval_seconds,
@@ -172,6 +207,11 @@ def _outcome(month: Month, store: Store, now_seconds: float) -> Outcome:
         },
         training_seconds={
             job.spec.name: _training_seconds(store, job.id, now_seconds) for job in jobs
+        },
+        ended_seconds={
+            job.spec.name: job.ended_seconds
+            for job in jobs
+            if job.phase is JobPhase.FINISHED and job.ended_seconds is not None
         },
     )
 
@@ -217,12 +257,13 @@ def _merged(spans: Iterable[tuple[float, float]]) -> Iterable[float]:
 
 
 def write_profiles(directory: Path) -> dict[str, Profile]:
-    """Write and read the profile of the application that all jobs train."""
-    folder = directory / APPLICATION
-    folder.mkdir(parents=True)
-    _write(folder / "placements-t4.csv", _placements())
-    for batch in (32, 512):
-        _write(folder / f"validation-{batch}.csv", _training())
+    """Write and read the profiles of the applications that the jobs train."""
+    for application, epoch_steps in ((APPLICATION, _EPOCH_STEPS), (SHORT, _SHORT_EPOCH_STEPS)):
+        folder = directory / application
+        folder.mkdir(parents=True)
+        _write(folder / "placements-t4.csv", _placements())
+        for batch in (32, 512):
+            _write(folder / f"validation-{batch}.csv", _training(epoch_steps))
     return read_profiles(directory)
 
 
@@ -234,10 +275,10 @@ def _placements() -> Iterable[str]:
             yield f"{'1' * instances},{batch},{0.01 + 0.004 * batch + sync},{sync}"
 
 
-def _training() -> Iterable[str]:
+def _training(epoch_steps: int) -> Iterable[str]:
     yield "progress,iteration,metric,grad_sqr,grad_var"
     for epoch in range(1, _EPOCHS + 1):
-        done = epoch * _EPOCH_STEPS
+        done = epoch * epoch_steps
         yield f"{done},{done},0.5,1.0,{64.0 + 16.0 * epoch}"
 
 

@@ -89,6 +89,15 @@ class Requirement:
     least_bid: float = 0.0
     outlook: EndsOutlook = EndsOutlook()
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether a deadline or an own budget decides, so that no price of a dollar changes it.
+
+        The plan for a deadline costs the least money that keeps it, however much a dollar counts.
+        A deadline that is missed or out of reach does not bind any more.
+        """
+        return self.stages is not None or self.least_bid > 0.0
+
 
 def requirement(
     job: JobSnapshot, at: SwitchContext, supply: Supply, prices: PriceRange

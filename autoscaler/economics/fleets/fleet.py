@@ -132,6 +132,7 @@ def fleet_of_one(demand: Demand) -> Fleet:
         *(getattr(changes, name.name)[None, order] for name in fields(Switches))
     )
     fleet.requirements = [demand.requirement]
+    fleet.is_bound = np.array([demand.requirement.is_bound], dtype=np.bool_)
     fleet.remaining, fleet.work = np.array([demand.remaining]), np.array([demand.work])
     cheapest, cost = None, demand.cost
     if demand.why is ChoiceReason.FIRST_START:
@@ -212,6 +213,11 @@ class Fleet:
     def requirements(self) -> Sequence[Requirement]:
         """Requirement of each job's objective."""
         return [Requirement(value) for value in self.value_of_time.tolist()]
+
+    @cached_property
+    def is_bound(self) -> BoolArray:
+        """`Requirement.is_bound` of each job, (J,); jobs of cohorts have no deadline or budget."""
+        return np.zeros(len(self.jobs), dtype=np.bool_)
 
     @cached_property
     def uses(self) -> FloatArray:

@@ -36,7 +36,8 @@ class SpendingJobs:
         rate: useful examples a second on each allocation, (n, M).
         exists: whether a job may hold an allocation, (n, M).
         wished: allocation that each job would choose at weight 1, (n,); -1: none.
-        is_fixed: whether a deadline or an own budget decides, so that a job does not slow, (n,).
+        is_fixed: whether a deadline or an own budget decides, so that a job keeps its plan at any
+            weight, (n,).
         is_member: whether a budget covers a job, (B, n).
     """
 
@@ -83,7 +84,7 @@ class BudgetPrices:
     Attributes:
         weights: how much each dollar of a budget counts, (B,).
         binding: the room that would be exceeded at a lower weight; None at weight 1.
-        job_weights: how much each dollar of a job counts, (n,).
+        job_weights: how much each dollar of a job counts, (n,); 1 for a job that does not slow.
         choices: allocation of each job at its weight, (n,).
     """
 
@@ -102,7 +103,7 @@ def budget_prices(jobs: SpendingJobs, budgets: Sequence[BudgetState]) -> BudgetP
             steps[index] = _least_steps(jobs, budget, steps, index)
         if (steps == before).all():
             break
-    weights = _job_weights(jobs, steps)
+    weights = np.where(jobs.is_fixed, 1.0, _job_weights(jobs, steps))
     binding = tuple(
         None if not steps[index] else _exceeded(jobs, budget, _with(steps, index, -1), index)
         for index, budget in enumerate(budgets)

@@ -35,6 +35,7 @@ class Bidders:
         remaining: useful examples left, (J,).
         held: candidate that each holds, (J,).
         wished: candidate that each would have by itself, (J,).
+        is_bound: whether a deadline or an own budget decides for each, (J,).
         sizes: the candidates, (J, M).
         exists: False for entries that only pad a row, (J, M).
         eligible: whether a job may hold a candidate, (J, M).
@@ -53,6 +54,7 @@ class Bidders:
     remaining: FloatArray
     held: IntArray
     wished: IntArray
+    is_bound: BoolArray
     sizes: Sizes
     exists: BoolArray
     eligible: BoolArray
@@ -127,6 +129,7 @@ def bidders_of_fleet(fleet: Fleet) -> Bidders:
         remaining=fleet.remaining,
         held=np.where(fleet.has_held, 0, -1),
         wished=fleet.choices.target,
+        is_bound=fleet.is_bound,
         sizes=Sizes(lists.offer, lists.instances, lists.devices_used),
         exists=lists.exists,
         eligible=fleet.choices.eligible,

@@ -127,7 +127,6 @@ def _spending_jobs(
         ]
         return np.concatenate(tables) if tables else np.zeros((0, width))
 
-    objectives = [job.objective for job in members]
     return members, SpendingJobs(
         value_of_time=column("bids"),
         remaining=column("remaining"),
@@ -135,13 +134,7 @@ def _spending_jobs(
         rate=table("rate"),
         exists=table("eligible").astype(np.bool_),
         wished=column("wished").astype(np.int64),
-        is_fixed=np.array(
-            [
-                objective.deadline_seconds is not None or objective.budget_usd is not None
-                for objective in objectives
-            ],
-            dtype=np.bool_,
-        ),
+        is_fixed=column("is_bound").astype(np.bool_),
         is_member=np.array(
             [[budget.scope in job.budgets for job in members] for budget in budgets],
             dtype=np.bool_,
