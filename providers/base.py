@@ -28,6 +28,8 @@ class Condition:
     at an unknown time. `strangers` counts the instances of this deployment by the id of another
     controller that launched them, empty for none. `begins` maps the id of an offer in `left_out`
     that is paid for and in order to the time when it begins, in seconds since the Unix epoch.
+    `silent_scopes` maps a region or zone that can't be listed now to the reason: its instances are
+    as last seen. `notes` lists what is no error, such as quotas to raise, one line each.
     """
 
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -35,6 +37,16 @@ class Condition:
     at_risk: frozenset[str] = frozenset()
     strangers: Mapping[str, int] = field(default_factory=dict)
     begins: Mapping[str, float] = field(default_factory=dict)
+    silent_scopes: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def silent_troubles(self) -> tuple[str, ...]:
+        """Errors for `silent_scopes`."""
+        return tuple(
+            f"instances of {scope} are as last seen: {reason}"
+            for scope, reason in self.silent_scopes.items()
+        )
 
     @property
     def stranger_troubles(self) -> tuple[str, ...]:

@@ -250,6 +250,8 @@ def _fleet_line(fleet: FleetView, now_seconds: float) -> Text:
         line.append(f"; {strays} ran without an order and were ended", style="yellow")
     if fleet.trouble:
         line.append(f"; error: {fleet.trouble}", style="red")
+    for provider, notes in fleet.notes.items():
+        line.append(f"; {provider}: {'; '.join(notes)}", style="yellow")
     if fleet.failed_plans:
         words = f"; {fleet.failed_plans} plans failed for some or all jobs"
         line.append(words, style="red")

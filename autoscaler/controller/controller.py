@@ -27,7 +27,12 @@ from autoscaler.controller.jobs.starts import measure_starts
 from autoscaler.controller.observe.instance_sync import Observed, Observer
 from autoscaler.controller.observe.snapshots import Snapshots
 from autoscaler.controller.observe.studies import StudySnapshots
-from autoscaler.controller.offers.market import Market
+from autoscaler.controller.offers.market import (
+    Market,
+    ProviderState,
+    provider_errors,
+    silent_providers,
+)
 from autoscaler.controller.plan.checkpoint_intervals import checkpoint_intervals
 from autoscaler.controller.plan.isolation import (
     LEFT_OUT_GRACE_SECONDS,
@@ -104,7 +109,8 @@ class ControllerStatus:
     asked_seconds: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     ticked_seconds: float | None = None
-    trouble: str | None = None
+    planning_trouble: str | None = None
+    providers: Mapping[str, ProviderState] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     strays: frozenset[str] = frozenset()
     study_troubles: Mapping[str, str] = field(default_factory=dict)
@@ -119,6 +125,13 @@ class ControllerStatus:
     solver_failures: int = 0
     fleet_spent_usd: Decimal | None = None
     snapshot: Snapshot | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """All present errors but those of single jobs as text; None without errors."""
+        studies = (f"study {name}: {text}" for name, text in self.study_troubles.items())
+        errors = (*provider_errors(self.providers), self.planning_trouble, *studies)
+        return "; ".join(filter(None, errors)) or None
 
 
 class Controller:
@@ -458,7 +471,8 @@ class Controller:
     def _update_status(self, plan: Plan | None, observed: Observed, now_seconds: float) -> None:
         self.status.offers = self._market.offers
         self.status.limits = self._market.limits
-        self.status.silent = self._market.silent
+        self.status.providers = self._market.states
+        self.status.silent = silent_providers(self.status.providers)
         self.status.strays = observed.strays
         self.status.asked_seconds = self._market.asked_seconds
         self.status.refused = self._market.refused
@@ -475,13 +489,7 @@ class Controller:
         self.status.alarms = self._snapshots.alarms
         self.status.stalls = self._lifecycle.stall_watch.stalls
         self.status.in_force = self._in_force
-        study_troubles = (
-            f"study {name}: {text}" for name, text in self.status.study_troubles.items()
-        )
-        self.status.trouble = (
-            "; ".join(filter(None, (observed.trouble, self._planning_trouble, *study_troubles)))
-            or None
-        )
+        self.status.planning_trouble = self._planning_trouble
         self.status.hands_off = self._hands_off
         if self._settings.fleet_usd is not None:
             spending, alive = self._budgets.spending, self._store.instances.alive()

@@ -104,7 +104,9 @@ def conditions(facts: NoticeFacts) -> Iterator[NoticeCondition]:
         if item.job.phase is JobPhase.RUNNING and item.stall is not None:
             yield _stalled(item)
         if item.job.phase in (JobPhase.PENDING, JobPhase.RUNNING):
-            yield from _late(item, facts.now_seconds)
+            late = deadline_condition(item, facts.now_seconds)
+            if late is not None:
+                yield late
     for budget in facts.budgets:
         yield from _over_budget(budget)
     for limit in facts.limits:
@@ -186,11 +188,14 @@ def _stalled(item: JobFacts) -> NoticeCondition:
     return NoticeCondition(NoticeKind.STALLED, job.id, text, job, figures=figures)
 
 
-def _late(item: JobFacts, now_seconds: float) -> Iterator[NoticeCondition]:
-    """Yield the condition of a job that probably misses its deadline."""
+def deadline_condition(item: JobFacts, now_seconds: float) -> NoticeCondition | None:
+    """Return the condition of a job that has missed its deadline or may miss it; None if neither.
+
+    Its figures have `late_seconds` if the job has missed it, or is expected to.
+    """
     job, objective = item.job, item.job.spec.objective
     if objective.deadline_seconds is None:
-        return
+        return None
     ends = format_duration(abs(objective.deadline_seconds - now_seconds))
     asked = f"{objective.confidence:.0%}"
     known = {} if item.decision is None else item.decision.figures
@@ -210,14 +215,14 @@ def _late(item: JobFacts, now_seconds: float) -> Iterator[NoticeCondition]:
             f"{asked} asked."
         )
     else:
-        return
+        return None
     figures = {"deadline_seconds": objective.deadline_seconds}
     if late_seconds is not None:
         figures["late_seconds"] = late_seconds
     if chance is not None:
         figures["chance"] = chance
     hold_seconds = HOLD_SECONDS[NoticeKind.DEADLINE]
-    yield NoticeCondition(
+    return NoticeCondition(
         NoticeKind.DEADLINE, job.id, text, job, hold_seconds=hold_seconds, figures=figures
     )
 

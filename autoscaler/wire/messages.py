@@ -187,7 +187,8 @@ class FleetView:
     `hands_off` is the reason why decisions are not carried out; None if they are. `failed_plans`
     and `solver_failures` count plans that failed, or were made without the solver, since the
     controller started. `time_today` is the use of time that agents have counted on this day (UTC),
-    and `productive_share` the useful part of it; None without any.
+    and `productive_share` the useful part of it; None without any. `trouble` has the present
+    errors. `notes` has, by provider, what is no error, such as quotas to raise.
     """
 
     controller: str
@@ -208,6 +209,7 @@ class FleetView:
     refusals: Mapping[str, str] = field(default_factory=dict)
     productive_share: float | None = None
     time_today: TimeUse = field(default_factory=TimeUse)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

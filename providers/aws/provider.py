@@ -40,7 +40,7 @@ from providers.base import Condition, SpotScores
 from providers.cloud.asking import map_concurrently
 from providers.cloud.facts import TTLValue
 from providers.cloud.known_prices import KnownPrices
-from providers.cloud.provider import Answer, CloudProvider
+from providers.cloud.provider import Answer, CloudProvider, small_quotas
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
 from providers.cloud.run_ends import run_end_notice
@@ -172,10 +172,7 @@ class AwsProvider(CloudProvider[PoolForm]):
         errors += [
             f"{name}: no reclaim notices: {error}" for name, error in self._queue_errors.items()
         ]
-        for name in sorted(
-            closed for region in self._offering.values() for closed in region.closed
-        ):
-            errors.append(f"{name}: the quota is too small for one instance: request an increase")
+        closed = (name for region in self._offering.values() for name in region.closed)
         errors += [
             f"quotas are unknown, and no limit: {region.unread_quotas}"
             for region in self._offering.values()
@@ -197,6 +194,8 @@ class AwsProvider(CloudProvider[PoolForm]):
                 for region in self._offering.values()
                 for offer_id, begins_seconds in region.begins.items()
             },
+            silent_scopes=self._stale_scopes,
+            notes=small_quotas(closed),
         )
 
     def spot_scores(self, pool: str) -> SpotScores:

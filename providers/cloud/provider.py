@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from autoscaler.clock import Clock
@@ -213,11 +213,9 @@ class CloudProvider(Provider, Generic[Pool]):
 
     @property
     def _shared_troubles(self) -> list[str]:
-        """Scopes whose current instances are unknown, and the error of saving prices, if any."""
-        stale = self._stale_scopes.items()
-        troubles = [f"instances of {scope} are as last seen: {reason}" for scope, reason in stale]
+        """The error of saving prices, if any."""
         unsaved = self._known_prices.trouble
-        return troubles if unsaved is None else [*troubles, unsaved]
+        return [] if unsaved is None else [unsaved]
 
     def _list(self) -> None:
         """Update the register. A scope that does not answer keeps its instances."""
@@ -264,3 +262,10 @@ class CloudProvider(Provider, Generic[Pool]):
         """List the instances once before the first launch, so that no token launches twice."""
         if not self._was_ever_listed:
             self._list()
+
+
+def small_quotas(names: Iterable[str]) -> tuple[str, ...]:
+    """Return what a person can do about quotas without room for one instance or device."""
+    return tuple(
+        f"{name}: the quota is too small for one: request an increase" for name in sorted(names)
+    )

@@ -25,7 +25,7 @@ from autoscaler.domain.offer import Limit
 from autoscaler.market.price_table import PriceTable
 from providers.base import Condition
 from providers.cloud.known_prices import KnownPrices
-from providers.cloud.provider import Answer, CloudProvider
+from providers.cloud.provider import Answer, CloudProvider, small_quotas
 from providers.cloud.register import Owned
 from providers.cloud.replies import readable
 from providers.gcp.calls import ProjectCalls, call_budget
@@ -114,8 +114,6 @@ class GcpProvider(CloudProvider[PoolForm]):
         errors += [
             f"{name}: no reclaim notices: {error}" for name, error in subscription_errors.items()
         ]
-        for name in sorted(self._offering.closed):
-            errors.append(f"{name}: the quota has no room for one: request an increase")
         if self._offering.unread_quotas is not None:
             errors.append(f"quotas are unknown, and no limit: {self._offering.unread_quotas}")
         if self._offering.unpriced is not None:
@@ -127,7 +125,13 @@ class GcpProvider(CloudProvider[PoolForm]):
             errors.append(
                 f"{dropped} unreadable messages were dropped since the start: see the log"
             )
-        return Condition(self._offering.left_out, tuple(errors), strangers=self._listing.strangers)
+        return Condition(
+            self._offering.left_out,
+            tuple(errors),
+            strangers=self._listing.strangers,
+            silent_scopes=self._stale_scopes,
+            notes=small_quotas(self._offering.closed),
+        )
 
     @property
     def _left_out(self) -> Mapping[str, str]:

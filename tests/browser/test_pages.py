@@ -182,7 +182,9 @@ def test_an_incident_is_seen_at_a_glance(
     with served(fleet, tmp_path) as api, visiting(chromium, api, width, scheme) as visitor:  # type: ignore[arg-type]
         settle(visitor, "/")
         page = visitor.page
-        expect(page.locator("h1")).to_contain_text("2 things need you")
+        expect(page.locator("h1")).to_contain_text(
+            "Wrong: aws is silent, birds makes no progress. 5 jobs"
+        )
         texts = page.locator(".notice.danger").all_inner_texts()
         assert any("is silent: its 11 instances ($79.12/h)" in text for text in texts)
         assert any("birds makes no progress" in text for text in texts)

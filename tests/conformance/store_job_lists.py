@@ -82,6 +82,9 @@ class JobListsConformance:
             (JobFilter(text="_"), ()),
             (JobFilter((JobPhase.STOPPED,), "ada", "nlp", "sweep", "sweep"), ("sweep-0",)),
             (JobFilter(person="nobody"), ()),
+            (JobFilter(ended_since_seconds=NOW + 1), IDS[:3]),
+            (JobFilter((JobPhase.FAILED,), ended_since_seconds=NOW), ("digits",)),
+            (JobFilter(ended_since_seconds=NOW + 2), ()),
         ],
     )
     def test_filters_are_those_of_the_whole_list(

@@ -108,7 +108,7 @@ def check_provider(name: str, provider: Provider, now_seconds: float) -> Iterato
         return
     yield Finding(name, CheckResult.OK, "instances, offers and limits can be listed")
     condition = provider.condition()
-    for trouble in condition.troubles:
+    for trouble in (*condition.silent_troubles, *condition.troubles, *condition.notes):
         yield Finding(name, CheckResult.WARNING, trouble)
     for owner, count in sorted(condition.strangers.items()):
         text = f"{count} instances have the controller {owner or 'unnamed'}: right while it runs"

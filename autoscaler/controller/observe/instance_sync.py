@@ -63,7 +63,6 @@ class Observed:
     """
 
     alive: tuple[HeldInstance, ...]
-    trouble: str | None
     strays: frozenset[str] = frozenset()
 
 
@@ -111,7 +110,7 @@ class Observer:
         for held in alive:
             self._check_agent(held, longest_seconds, now_seconds)
         alive = self._store.instances.alive()
-        return Observed(alive, self._market.trouble, self._orphans.cloud_ids)
+        return Observed(alive, self._orphans.cloud_ids)
 
     def _follow_prices(self, now_seconds: float) -> None:
         """Reprice held spot instances at the present market price, as the clouds bill them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.offers.rounds import Answer, ProviderRounds
@@ -31,6 +31,31 @@ class Listing:
     answered: frozenset[str]
     listed_seconds: Mapping[str, float]
     listed_elsewhere: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """Why the last look at a provider failed, empty if it did not, and its last condition."""
+
+    failures: tuple[str, ...] = ()
+    condition: Condition = field(default_factory=Condition)
+
+
+def silent_providers(states: Mapping[str, ProviderState]) -> frozenset[str]:
+    """Return the providers that did not answer the last request, or not in time."""
+    return frozenset(name for name, state in states.items() if state.failures)
+
+
+def provider_errors(states: Mapping[str, ProviderState]) -> tuple[str, ...]:
+    """Return the present errors of providers as text, those of the last look first."""
+    failures = (failure for state in states.values() for failure in state.failures)
+    conditions = ((name, state.condition) for name, state in states.items())
+    troubles = (
+        f"{name}: {trouble}"
+        for name, known in conditions
+        for trouble in (*known.silent_troubles, *known.troubles, *known.stranger_troubles)
+    )
+    return (*failures, *troubles)
 
 
 class Market:
@@ -153,24 +178,19 @@ class Market:
         }
 
     @property
-    def trouble(self) -> str | None:
-        """The present errors of providers as text; None without errors."""
-        errors: list[str] = []
+    def states(self) -> Mapping[str, ProviderState]:
+        """Last conditions of all providers, and errors of the last looks at them, by name."""
+        failures: dict[str, dict[str, None]] = {name: {} for name in self._conditions}
         for name, seconds in self._rounds.overdue_seconds().items():
-            errors.append(f"{name}: has not answered for {seconds:.0f} s")
-        errors += dict.fromkeys(
-            answer.error for answer in self._answers.values() if answer.error is not None
-        )
-        for name, condition in self._conditions.items():
-            troubles = (*condition.troubles, *condition.stranger_troubles)
-            errors += [f"{name}: {trouble}" for trouble in troubles]
-        return "; ".join(errors) or None
-
-    @property
-    def silent(self) -> frozenset[str]:
-        """The providers that did not answer the last request, or not in time."""
-        failed = (name for (name, _), answer in self._answers.items() if answer.error)
-        return frozenset((*self._rounds.overdue_seconds(), *failed))
+            text = f"{name}: has not answered for {seconds:.0f} s"
+            failures.setdefault(name, {})[text] = None
+        for (name, _), answer in self._answers.items():
+            if answer.error is not None:
+                failures.setdefault(name, {})[answer.error] = None
+        return {
+            name: ProviderState(tuple(texts), self._conditions.get(name, Condition()))
+            for name, texts in sorted(failures.items())
+        }
 
     @property
     def at_risk(self) -> frozenset[str]:

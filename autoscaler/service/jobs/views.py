@@ -206,6 +206,11 @@ class Views:
             },
             productive_share=time_today.useful_share,
             time_today=time_today,
+            notes={
+                name: state.condition.notes
+                for name, state in status.providers.items()
+                if state.condition.notes
+            },
         )
 
     def offers(self, now_seconds: float) -> OffersView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,27 +21,32 @@ from autoscaler.service.jobs.outlooks import Outlooks
 from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.background import Background
+from autoscaler.service.pages.fleet_notices import (
+    EndedJobs,
+    FleetFacts,
+    deadline_notices,
+    headline,
+    notices,
+)
 from autoscaler.service.pages.fleet_summary import (
     FleetCount,
     block_groups,
     count_fleet,
-    headline,
     limit_lines,
-    notices,
 )
 from autoscaler.service.pages.job_rows import ShownJob
 from autoscaler.service.pages.prospects import Prospect, productive_share, prospect_of
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.time_axis import FinishAxis, axis_of
 from autoscaler.service.routes.permits import Permit
-from autoscaler.store.repositories.jobs import JobFilter, JobOrder
+from autoscaler.store.repositories.jobs import FINAL_PHASES, JobFilter, JobOrder
 from autoscaler.store.store import Store
 
 ROWS: Final = 25
 """Most jobs on the page: those that need a person, then the dearest."""
 
-_FAILED_SECONDS: Final = 86_400.0
-_MOST_FAILED: Final = 10
+_ENDED_SECONDS: Final = 86_400.0
+_MOST_ENDED: Final = 1_000
 _COUNT_FRESH_SECONDS: Final = 1.0
 _COST_FRESH_SECONDS: Final = 20.0
 _PROSPECT_FRESH_SECONDS: Final = 30.0
@@ -76,6 +81,9 @@ class FleetPage:
         self._today = Background[str, Decimal](
             lambda key: self._spent_today(), _COST_FRESH_SECONDS, workers, clock
         )
+        self._ended = Background[str, EndedJobs](
+            lambda key: self._ended_lately(), _COST_FRESH_SECONDS, workers, clock
+        )
         self._prospects = Background[tuple[str, str], Prospect](
             self._prospect, _PROSPECT_FRESH_SECONDS, workers, clock
         )
@@ -86,13 +94,21 @@ class FleetPage:
         store, status, now_seconds = sources.store, sources.status, sources.clock.now()
         controller = sources.views.controller()
         count = self._counts.get(controller, _FIRST_WAIT_SECONDS) or FleetCount()
-        alive = store.jobs.alive()
-        rows = self._rows(self._shown(alive, count), now_seconds)
+        alive, frozen = store.jobs.alive(), store.settings.frozen()
+        facts = FleetFacts(
+            status,
+            count,
+            now_seconds,
+            alive,
+            self._ended.get(controller, _FIRST_WAIT_SECONDS) or EndedJobs(),
+            budgets=sources.budgets.views(),
+            frozen_by=None if frozen is None else frozen.person,
+        )
+        rows = self._rows(self._shown(facts), now_seconds)
         running = sum(job.phase is not JobPhase.PENDING for job in alive)
         starting = sum(job.phase is JobPhase.PENDING and job.id in count.rates for job in alive)
         waiting = len(alive) - running - starting
-        failed = self._failed(now_seconds)
-        known = notices(status, count, failed, now_seconds)
+        known = notices(replace(facts, finishes=_finishes(rows)))
         return {
             "headline": headline(known, count, running, waiting, starting),
             "notices": known,
@@ -102,11 +118,11 @@ class FleetPage:
             "productive": productive_share(
                 [row.prospect.receipt for row in rows if row.prospect and row.prospect.receipt]
             ),
-            "budgets": sources.budgets.views(),
+            "budgets": facts.budgets,
             "axis": _axis(rows, now_seconds),
             "steps": sorted(rows, key=_worth, reverse=True),
             "limits": limit_lines(status, count),
-            "is_frozen": store.settings.frozen() is not None,
+            "is_frozen": frozen is not None,
             "ticked_seconds": status.ticked_seconds,
             # The last value, since its computation slows the others where instances are many.
             "spent_today": self._today.get(controller, _wait_seconds(count)),
@@ -131,16 +147,17 @@ class FleetPage:
         receipt = self._sources.receipts.of(record, self._sources.clock.now())
         return replace(prospect, receipt=receipt)
 
-    def _shown(self, alive: Sequence[JobRecord], count: FleetCount) -> list[JobRecord]:
+    def _shown(self, facts: FleetFacts) -> list[JobRecord]:
         """Return the jobs of the page: those that need a person first, then the dearest."""
-        status = self._sources.status
-        troubled = {*status.stalls, *status.job_troubles, *status.alarms}
+        status = facts.status
+        late = {notice.subject for notice in deadline_notices(facts)}
+        troubled = {*status.stalls, *status.job_troubles, *status.alarms, *late}
 
         def place(job: JobRecord) -> tuple[bool, Decimal, float]:
-            rate = count.rates.get(job.id, Decimal(0))
+            rate = facts.count.rates.get(job.id, Decimal(0))
             return job.id not in troubled, -rate, job.submitted_seconds
 
-        return sorted(alive, key=place)[:ROWS]
+        return sorted(facts.alive, key=place)[:ROWS]
 
     def _rows(self, jobs: Sequence[JobRecord], now_seconds: float) -> list[ShownJob]:
         sources, controller = self._sources, self._sources.views.controller()
@@ -159,13 +176,16 @@ class FleetPage:
             rows.append(ShownJob(view, groups, prospect))
         return rows
 
-    def _failed(self, now_seconds: float) -> list[JobRecord]:
-        """Return those of the newest failed jobs that failed in the last day."""
-        wanted = JobFilter((JobPhase.FAILED,))
-        failed = self._sources.store.jobs.page(wanted, JobOrder.NEWEST, _MOST_FAILED)
-        return [
-            job for job in failed if now_seconds - (job.ended_seconds or 0.0) < _FAILED_SECONDS
-        ]
+    def _ended_lately(self) -> EndedJobs:
+        """Return the jobs that ended within the last day and need a look.
+
+        Of those that did not fail, the ones that were submitted last are looked at.
+        """
+        jobs, since_seconds = self._sources.store.jobs, self._sources.clock.now() - _ENDED_SECONDS
+        wanted = JobFilter(FINAL_PHASES, ended_since_seconds=since_seconds)
+        failed_count = jobs.phase_counts(replace(wanted, phases=(JobPhase.FAILED,)))
+        ended = jobs.page(wanted, JobOrder.NEWEST, _MOST_ENDED)
+        return EndedJobs.of(ended, failed_count.get(JobPhase.FAILED, 0))
 
 
 def fleet_router(pages: Pages, content: FleetPage) -> APIRouter:
@@ -184,6 +204,17 @@ def fleet_router(pages: Pages, content: FleetPage) -> APIRouter:
 def _wait_seconds(count: FleetCount) -> float:
     """Return how long a page waits for today's costs, which grow with the instances."""
     return _FIRST_WAIT_SECONDS if count.states.total() < _MANY_INSTANCES else 0.0
+
+
+def _finishes(rows: Sequence[ShownJob]) -> Mapping[str, tuple[float, float]]:
+    """Return the predicted ends of jobs, in 90 % of cases, by job; stalled jobs have none."""
+    return {
+        row.view.id: finish.band
+        for row in rows
+        if row.prospect is not None
+        and row.view.stall is None
+        and (finish := row.prospect.outlook.finish_seconds) is not None
+    }
 
 
 def _worth(row: ShownJob) -> float:

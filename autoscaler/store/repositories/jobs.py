@@ -38,7 +38,7 @@ class JobFilter:
     """Jobs of a list; None permits any.
 
     `text` is a part of the id, in lower case. `person` is the owner. Jobs with a `study` are its
-    trials.
+    trials. `ended_since_seconds` (since the epoch) leaves only jobs that ended then or later.
     """
 
     phases: tuple[JobPhase, ...] | None = None
@@ -46,6 +46,7 @@ class JobFilter:
     team: str | None = None
     study: str | None = None
     text: str | None = None
+    ended_since_seconds: float | None = None
 
     def permits(self, record: JobRecord) -> bool:
         """Return whether a job is in the list."""
@@ -56,7 +57,14 @@ class JobFilter:
             and self.team in (None, spec.team)
             and self.study in (None, spec.study)
             and (self.text or "") in record.id
+            and self._has_ended_since(record.ended_seconds)
         )
+
+    def _has_ended_since(self, ended_seconds: float | None) -> bool:
+        since_seconds = self.ended_since_seconds
+        if since_seconds is None:
+            return True
+        return ended_seconds is not None and ended_seconds >= since_seconds
 
 
 @dataclass(frozen=True, slots=True)

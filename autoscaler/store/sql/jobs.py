@@ -150,6 +150,8 @@ def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
         yield JobRow.team == wanted.team
     if wanted.study is not None:
         yield JobRow.study == wanted.study
+    if wanted.ended_since_seconds is not None:
+        yield JobRow.ended_seconds >= wanted.ended_since_seconds
     if wanted.text:
         # The index of ids alone is searched, since rows of jobs are large.
         matching = select(_Other.number).where(_Other.id.contains(wanted.text, autoescape=True))

@@ -31,6 +31,7 @@ class Cloud(FileCloud):
 
     left_out: Mapping[str, str] = {}
     troubles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     strangers: Mapping[str, int] = {}
     begins: Mapping[str, float] = {}
     scores: SpotScores | PermissionDenied | None = None
@@ -51,7 +52,11 @@ class Cloud(FileCloud):
 
     def condition(self) -> Condition:
         return Condition(
-            self.left_out, self.troubles, strangers=self.strangers, begins=self.begins
+            self.left_out,
+            self.troubles,
+            strangers=self.strangers,
+            begins=self.begins,
+            notes=self.notes,
         )
 
     def limits(self) -> tuple[Limit, ...]:
@@ -170,6 +175,12 @@ def test_old_prices_and_troubles_are_warnings(cloud: Cloud) -> None:
     found = findings_of(cloud)
     assert found["prices"].verdict is found["file"].verdict is CheckResult.WARNING
     assert "older than 14 days (list)" in found["prices"].text
+
+
+def test_a_quota_to_raise_is_a_warning(cloud: Cloud) -> None:
+    cloud.notes = ("L-DB2E81BA: the quota is too small for one: request an increase",)
+    found = findings_of(cloud)["file"]
+    assert (found.verdict, found.text) == (CheckResult.WARNING, *cloud.notes)
 
 
 def test_instances_of_the_running_controller_are_no_trouble(cloud: Cloud) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.controller.offers.market import Market
+from autoscaler.controller.offers.market import Market, provider_errors, silent_providers
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CloudInstance, Interruption
@@ -93,18 +93,19 @@ def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: S
     market.refresh(20.0)
     assert market.offers == shop.sold
     assert market.asked_seconds == {"file": 10.0}
-    assert market.trouble == "file: closed; file: no announcements"
+    assert provider_errors(market.states) == ("file: closed", "file: no announcements")
+    assert silent_providers(market.states) == {"file"}
 
 
 def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:
     market = Market({"file": shop}, None)
     market.refresh(10.0)
-    assert market.trouble == "file: no announcements"
+    assert provider_errors(market.states) == ("file: no announcements",)
+    assert silent_providers(market.states) == frozenset()
     shop.strangers = {"lost": 2}
     market.refresh(20.0)
-    assert "; file: instances of another controller of this deployment, lost: 2," in (
-        market.trouble
-    )
+    _, lost = provider_errors(market.states)
+    assert lost.startswith("file: instances of another controller of this deployment, lost: 2,")
     assert market.at_risk == {"i-1"}
 
 

@@ -55,11 +55,11 @@ def test_others_are_known_and_what_is_silent_is_as_last_seen(
         lifecycle.take(world.project, name_of(one))
     world.pass_time(3000.0)
     assert states(provider) == {here: CloudState.TERMINATED, there: CloudState.RUNNING}
-    (trouble,) = provider.condition().troubles
+    (trouble,) = provider.condition().silent_troubles
     assert f"instances of {OTHER} are as last seen" in trouble and "instances.list" in trouble
     world.project.unreachable.clear()
     assert states(provider)[there] is CloudState.TERMINATED
-    assert provider.condition().troubles == ()
+    assert provider.condition().silent_troubles == ()
     ended = find(provider, there)
     assert ended is not None and ended.ended_seconds is not None
     assert world.clock.now() - ended.ended_seconds > 2900.0
@@ -79,11 +79,11 @@ def test_without_an_answer_of_any_nothing_is_known(
     world: GcpWorld, provider: GcpProvider, here: str, there: str
 ) -> None:
     provider.instances()
-    assert provider.condition().troubles
+    assert provider.condition().silent_scopes
     for action in (LIST, LIST_ONE):
         world.faults.add(Fault(action, code="backendError", status=503, times=None))
     assert isinstance(error_of(provider.instances), Unavailable)
-    assert provider.condition().troubles == ()  # each trouble is reported once
+    assert provider.condition().silent_scopes == {}  # each trouble is reported once
 
 
 def test_a_zone_that_has_not_answered_yet_is_not_empty(world: GcpWorld, here: str) -> None:

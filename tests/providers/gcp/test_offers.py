@@ -313,7 +313,11 @@ def test_a_quota_of_nothing_is_told(world: GcpWorld) -> None:
     world.project.quotas["us-central1", "NVIDIA_L4_GPUS"] = 0.0
     provider = world.connect()
     provider.limits()
-    assert "us-central1: NVIDIA_L4_GPUS: the quota has no room" in provider.condition().troubles[0]
+    assert (
+        "us-central1: NVIDIA_L4_GPUS: the quota is too small for one"
+        in provider.condition().notes[0]
+    )
+    assert provider.condition().troubles == ()
 
 
 def test_quotas_that_can_not_be_read_bound_nothing(world: GcpWorld) -> None:

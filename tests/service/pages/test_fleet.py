@@ -1,4 +1,4 @@
-"""Summary of a fleet, prospects, time axis and slow values of pages."""
+"""Limits of a fleet, prospects, time axis and slow values of pages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.allocation import Allocation
-from autoscaler.domain.job import JobPhase, JobRecord, JobSpec
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.domain.report import ReportSample
 from autoscaler.domain.time_use import CostCategory
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.fleet_summary import (
     FleetCount,
-    NoticeLevel,
-    headline,
     limit_lines,
-    notices,
 )
 from autoscaler.service.pages.prospects import course_of, productive_share, prospect_of
 from autoscaler.service.pages.time_axis import axis_of
@@ -45,54 +41,6 @@ def status(**changes: object) -> ControllerStatus:
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
-def texts(known: ControllerStatus, failed: tuple[JobRecord, ...] = ()) -> list[str]:
-    count = FleetCount()
-    count.of_provider["file"] = 3
-    count.provider_rates["file"] = Decimal("1.5")
-    return [f"{each.level}: {each.text}" for each in notices(known, count, failed, NOW)]
-
-
-def test_a_healthy_fleet_has_nothing_to_tell() -> None:
-    assert texts(status()) == []
-    count = FleetCount()
-    assert headline((), count, 0, 0) == "Nothing is wrong. Nothing runs and nothing costs."
-    count.states["working"] = 2
-    count.usd_per_hour = Decimal("3.5")
-    text = "Nothing is wrong. 1 job runs on 2 instances for $3.50/h, 1 waits."
-    assert headline((), count, 1, 1) == text
-    text = "Nothing is wrong. 1 job runs and 2 start on 2 instances for $3.50/h."
-    assert headline((), count, 1, 0, 2) == text
-
-
-def test_what_needs_a_person_comes_first() -> None:
-    found = texts(
-        status(
-            silent=frozenset({"file"}),
-            stalls={"birds": "no step for 14 min"},
-            unavailable=frozenset({"small"}),
-            hands_off="frozen by ada",
-            job_troubles={"words": "no image"},
-            strays=frozenset({"i-1"}),
-            trouble="the store is away",
-            ticked_seconds=NOW - 600,
-        )
-    )
-    levels = [text.partition(":")[0] for text in found]
-    assert levels == sorted(levels, key=list(NoticeLevel).index)
-    assert (
-        "danger: file is silent: its 3 instances ($1.50/h) can't be seen or changed now." in found
-    )
-    assert "danger: birds makes no progress: no step for 14 min." in found
-    assert any("has not looked at the fleet for 10 min" in text for text in found)
-    urgent = tuple(notices(status(stalls={"a": "x"}), FleetCount(), (), NOW))
-    assert headline(urgent, FleetCount(), 1, 0).startswith("One thing needs you. ")
-
-
-def test_a_job_that_failed_lately_is_named_with_its_cause() -> None:
-    failed = JobRecord("a", 1, JobSpec("a", ("x",)), JobPhase.FAILED, 0.0, cause="exit 1")
-    assert texts(status(), (failed,)) == ["warning: a failed: exit 1."]
-
-
 def test_a_limit_that_holds_jobs_back_has_its_shadow_price_in_words() -> None:
     limits = (
         Limit("quota", LimitUnit.DEVICES, 96),
@@ -108,8 +56,6 @@ def test_a_limit_that_holds_jobs_back_has_its_shadow_price_in_words() -> None:
     assert [line.sentence for line in rest if line.name == "spare"] == [
         "Full, but more is worth nothing now."
     ]
-    (note,) = texts(known)
-    assert note.startswith("note: 1 limit holds jobs back: quota.")
 
 
 def point(instances: int, goodput: float, available: bool = True) -> CurvePointView:
