@@ -217,7 +217,9 @@ class Jobs(Client):
         self._remaining = workers
         self._all_begun = all_begun
 
-    def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
+    def submit(
+        self, spec: JobSpec, bundle: Path | None = None, *, driver: str | None = None
+    ) -> JobView:
         """Return the job of that name."""
         self._remaining -= 1
         if self._remaining == 0:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.job import JobSpec
 from autoscaler.domain.job_rules import (
     MOST_EXAMPLES,
     MOST_INSTANCES,
@@ -111,6 +112,19 @@ def require_valid_answers(answers: Sequence[GivenAnswer], ended: Sequence[TrialE
         require_line(end.job, "ended.job")
         if end.cause is not None:
             require_line(end.cause, "ended.cause", LONGEST_CAUSE)
+
+
+def require_valid_driver(driver: str | None, spec: JobSpec) -> None:
+    """Check the driver that submits or stops a job; None is no driver.
+
+    Raises:
+        SpecError: the name is no line of text, or the job has no study.
+    """
+    if driver is None:
+        return
+    require_line(driver, "driver")
+    if spec.study is None:
+        raise SpecError(f"job {spec.name} is in no study: leave the driver out", "driver")
 
 
 def require_valid_calls(incarnation: int, calls: Sequence[TrialCall]) -> None:

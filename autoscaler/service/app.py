@@ -74,6 +74,7 @@ from autoscaler.service.routes.programs import programs_router
 from autoscaler.service.routes.repeats import Repeatable, Repeats, repeatable
 from autoscaler.service.routes.results import results_router
 from autoscaler.service.routes.studies import (
+    Driver,
     drivers_router,
     studies_router,
     study_files_router,
@@ -208,6 +209,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
         submission: Submission = Depends(Body(Submission)),
         repeat: Repeatable = Depends(repeatable),
         dry_run: bool = _DRY_RUN,
+        driver: Driver = None,
     ) -> JsonResponse[JobView | SubmissionPlan]:
         """Submit a job. Its bundle must have been uploaded before."""
         if dry_run:
@@ -216,7 +218,7 @@ def _jobs(dependencies: ServiceDependencies) -> APIRouter:
             return json_response(SubmissionPlan, SubmissionPlan(planned, plan))
 
         def create() -> JsonResponse[JobView]:
-            job = submissions.submit(submission.spec, requester.identity)
+            job = submissions.submit(submission.spec, requester.identity, driver)
             requester.record(job.id, after=job_text(job.spec))
             return reply(job, requester)
 
@@ -300,13 +302,14 @@ def _job_stops(dependencies: ServiceDependencies) -> APIRouter:
     async def stop(
         requester: Requester = Depends(Permit(AccessAction.STOP_JOB)),
         required: Precondition = Depends(precondition),
+        driver: Driver = None,
     ) -> JsonResponse[JobView]:
         """Stop a job, which ends with a checkpoint."""
-        before = requester.job
+        before, person = requester.job, requester.identity.person
 
         def end() -> JsonResponse[JobView]:
             required.of_job(before)
-            job = dependencies.submissions.stop(before, requester.identity.person, required.of_job)
+            job = dependencies.submissions.stop(before, person, required.of_job, driver)
             requester.record(job.id, before.phase, job.phase)
             return _reply(dependencies, job, requester)
 

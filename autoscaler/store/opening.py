@@ -19,6 +19,7 @@ from autoscaler.store.sql.intents import SqlIntents
 from autoscaler.store.sql.job_facts import FactCache
 from autoscaler.store.sql.jobs import SqlJobs, live_jobs
 from autoscaler.store.sql.journal import SqlJournal
+from autoscaler.store.sql.leases import SqlLeases
 from autoscaler.store.sql.ledger import SqlLedgerLines
 from autoscaler.store.sql.measurements import SqlMeasurements
 from autoscaler.store.sql.migration import found_version, migrate, newest_version
@@ -33,7 +34,7 @@ from autoscaler.store.sql.sqlite_copy import copy_sqlite
 from autoscaler.store.sql.studies import SqlStudyBook
 from autoscaler.store.sql.time_uses import SqlTimeUses
 from autoscaler.store.sql.tokens import SqlTokens
-from autoscaler.store.sql.trials import SqlLeases, SqlTrials
+from autoscaler.store.sql.trials import SqlTrials
 from autoscaler.store.store import Store
 
 

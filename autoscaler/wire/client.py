@@ -119,12 +119,20 @@ class Client:
     ) -> None:
         self._http = Http(url, token, connections, authority)
 
-    def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
-        """Submit a job. `Conflict`: the name is in use; `SpecError`: the job can't run here."""
+    def submit(
+        self, spec: JobSpec, bundle: Path | None = None, *, driver: str | None = None
+    ) -> JobView:
+        """Submit a job, as the `driver` of its study if that is not None.
+
+        Raises:
+            Conflict: the name is in use, or another driver leads the study.
+            SpecError: the job can't run here.
+        """
         if bundle is not None and spec.bundle is not None:
             self.upload(spec.bundle, bundle)
         body = encode(Submission, Submission(spec))
-        return decode_printable(JobView, self._http.create("/v1/jobs", body))
+        path = with_query("/v1/jobs", {"driver": driver})
+        return decode_printable(JobView, self._http.create(path, body))
 
     def try_submit(self, spec: JobSpec) -> SubmissionPlan:
         """Return what `submit` would submit, and its plan. Errors as `submit`."""
@@ -197,11 +205,13 @@ class Client:
         reply = self._http.call("PATCH", path, encode(Change, change), version=version)
         return decode_printable(ChangePlan, reply)
 
-    def stop(self, name: str, *, version: str | None = None) -> JobView:
-        """Stop a job, with a checkpoint. Errors as `change`."""
-        reply = self._http.call(
-            "POST", api_path("/v1/jobs/{name}/stop", name=name), version=version
-        )
+    def stop(self, name: str, *, version: str | None = None, driver: str | None = None) -> JobView:
+        """Stop a job, with a checkpoint, as the `driver` of its study if that is not None.
+
+        Errors as `change`. `Conflict`: another driver leads the study, too.
+        """
+        path = with_query(api_path("/v1/jobs/{name}/stop", name=name), {"driver": driver})
+        reply = self._http.call("POST", path, version=version)
         return decode_printable(JobView, reply)
 
     def resume(
@@ -532,13 +542,15 @@ class StudyClient:
         self.study = study
         self._path = api_path("/v1/studies/{study}", study=study)
 
-    def lease(self, lease: StudyLease) -> StudyStop:
+    def lease(self, lease: StudyLease, renews: bool = False) -> StudyStop:
         """Acquire or renew the study's lease, and return whether the study must stop.
 
-        `Conflict`: another driver holds the lease.
+        A holder that `renews` has held the lease before. `Conflict`: another driver holds the
+        lease, or has held it since.
         """
         body = encode(StudyLease, lease)
-        return decode(StudyStop, self._http.call("POST", f"{self._path}/lease", body))
+        path = with_query(f"{self._path}/lease", {"renews": "true" if renews else None})
+        return decode(StudyStop, self._http.call("POST", path, body))
 
     def history(self, points: int = 300) -> StudyHistoryView:
         """Return the course of the study over time. `NotFound`."""

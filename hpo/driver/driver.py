@@ -85,7 +85,7 @@ class Driver:
         self._study_client = study_client
         self._lease = DriverLease(study_client, holder, clock)
         self._clock = clock
-        self._jobs = TrialJobs(study, template, client)
+        self._jobs = TrialJobs(study, template, client, self._lease)
         self._pending_trial: TrialServer | None = None
         pruner = study.pruner
         self._synchronous_pruner = pruner if isinstance(pruner, SynchronousHalvingPruner) else None

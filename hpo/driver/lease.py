@@ -31,13 +31,14 @@ class DriverLease:
     Attributes:
         holder: name of this driver at the controller.
         stop: the request to stop the study, from the last renewal.
-        is_lost: whether another driver has taken the lease, and with it the study's jobs.
+        is_lost: whether another driver has, or has had, the lease, and with it the study's jobs.
     """
 
     def __init__(self, study_client: StudyClient, holder: str, clock: Clock) -> None:
         self._study_client = study_client
         self._clock = clock
         self._renewed_seconds = -_RENEW_SECONDS
+        self._was_held = False
         self.holder = holder
         self.stop = StudyStop.NOT
         self.is_lost = False
@@ -46,7 +47,7 @@ class DriverLease:
         """Renew the lease if `_RENEW_SECONDS` have passed since the last renewal.
 
         Raises:
-            Conflict: another driver holds the lease.
+            Conflict: another driver holds the lease, or has held it since.
             Unavailable: the controller is unavailable.
         """
         if self._clock.monotonic() - self._renewed_seconds >= _RENEW_SECONDS:
@@ -61,7 +62,8 @@ class DriverLease:
         """Return the result of a call that needs the lease; take an expired lease again.
 
         Raises:
-            Conflict: another driver has taken the lease.
+            Conflict: another driver has taken the lease, and `is_lost`; or the call conflicts
+                with something else.
         """
         try:
             return call()
@@ -78,11 +80,12 @@ class DriverLease:
 
     def _take(self) -> None:
         try:
-            stop = self._study_client.lease(StudyLease(self.holder, LEASE_SECONDS))
+            lease = StudyLease(self.holder, LEASE_SECONDS)
+            stop = self._study_client.lease(lease, self._was_held)
         except Conflict:
             self.is_lost = True
             raise
         if stop not in (self.stop, StudyStop.NOT):
             _log.warning("the study is stopped: %s", _STOP_MESSAGES[stop])
-        self.stop = stop
+        self.stop, self._was_held = stop, True
         self._renewed_seconds = self._clock.monotonic()

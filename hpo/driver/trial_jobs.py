@@ -12,6 +12,7 @@ from autoscaler.domain.errors import CastorError, Conflict, UnknownJob
 from autoscaler.domain.job import JobPhase, JobSpec
 from autoscaler.wire.client import Client
 from autoscaler.wire.messages import JobView
+from hpo.driver.lease import DriverLease
 from hpo.driver.trial_server import TrialServer, find_ended_trial, running_trials
 
 _log = logging.getLogger(__name__)
@@ -27,11 +28,17 @@ class TrialJobs:
             end.
     """
 
-    def __init__(self, study: optuna.Study, template: JobSpec, client: Client) -> None:
-        """Set up without trials; `template` is the job of each trial except for its name."""
+    def __init__(
+        self, study: optuna.Study, template: JobSpec, client: Client, lease: DriverLease
+    ) -> None:
+        """Set up without trials; `template` is the job of each trial except for its name.
+
+        Jobs are submitted and stopped with the driver's `lease`.
+        """
         self._study = study
         self._template = template
         self._client = client
+        self._lease = lease
         self.held: dict[str, TrialServer] = {}
         self.left: dict[str, TrialServer] = {}
         self.stopping: set[str] = set()
@@ -72,14 +79,22 @@ class TrialJobs:
         """Submit the job of a trial.
 
         Store the job's name first, so that the next driver finds it.
+
+        Raises:
+            Conflict: another driver has taken the study's lease.
         """
         name = f"{self._template.name}-{server.number}"
         server.bind(name)
         try:
-            view: JobView | None = self._client.submit(replace(self._template, name=name))
-        except Conflict:  # an earlier driver submitted the job and died before it stored that
+            spec = replace(self._template, name=name)
+            view: JobView | None = self._lease.call_with_lease(
+                lambda: self._client.submit(spec, driver=self._lease.holder)
+            )
+        except Conflict:
+            if self._lease.is_lost:
+                raise
             view = self.view(name)
-            if view is None:
+            if view is None:  # else an earlier driver submitted it, and died before it stored that
                 raise
         assert view is not None
         self.assign_trial(view.id, server)
@@ -115,8 +130,8 @@ class TrialJobs:
         """
         for job in (*self.held, *others):
             try:
-                self._client.stop(job)
-            except Conflict:
+                self._client.stop(job, driver=self._lease.holder)
+            except Conflict:  # the job has ended, or another driver has the study
                 continue
             except CastorError as error:
                 _log.error("job %s may still run: %s", job, error)

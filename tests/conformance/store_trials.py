@@ -9,6 +9,7 @@ import pytest
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict, NotFound, UnknownJob
+from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress, TrialSpeed
 from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
@@ -129,6 +130,55 @@ class TrialsConformance:
         assert store.leases.holder("sweep", NOW + 16.0) == "two"
         store.leases.leave("sweep", "two")
         assert store.leases.holder("sweep", NOW + 16.0) is None
+
+    def test_a_driver_that_was_overtaken_writes_nothing(self, store: Store) -> None:
+        store.leases.take("sweep", "one", NOW, 10.0)
+        trial = store.jobs.add(replace(spec("sweep-0"), study="sweep"), NOW, "one").id
+        store.trials.begin(trial, "a", NOW)
+        store.trials.tell(trial, 1, calls(1))
+        store.studies.state("sweep", StudyTerms(to_begin=3), "one")
+        store.leases.take("sweep", "two", NOW + 10.0, 10.0)
+        refused = "study sweep is driven by two, not by one"
+        with pytest.raises(Conflict, match=refused):
+            store.jobs.add(replace(spec("sweep-1"), study="sweep"), NOW, "one")
+        with pytest.raises(Conflict, match=refused):
+            store.jobs.request_stop(trial, NOW, driver="one")
+        with pytest.raises(Conflict, match=refused):
+            store.trials.answer("sweep", [given(trial, 1, 1)], "one")
+        with pytest.raises(Conflict, match=refused):
+            store.studies.state("sweep", StudyTerms(to_begin=2), "one")
+        with pytest.raises(Conflict, match=refused):
+            store.studies.tell("sweep", [(TrialProgress(trial), None)], NOW, "one")
+        assert [job.id for job in store.jobs.all()] == [trial]
+        assert store.jobs.get(trial).phase is JobPhase.PENDING
+        assert waiting_numbers(store) == [(trial, 1, 1)]
+        assert store.studies.terms("sweep") == StudyTerms(to_begin=3)
+        assert store.studies.trials("sweep") == ()
+
+    def test_a_driver_writes_until_another_takes_its_study(self, store: Store) -> None:
+        trial = replace(spec("sweep-0"), study="sweep")
+        with pytest.raises(Conflict, match="driven by nobody, not by one"):
+            store.jobs.add(trial, NOW, "one")
+        store.leases.take("sweep", "one", NOW, 10.0)
+        store.jobs.add(trial, NOW + 20.0, "one")
+        assert store.jobs.request_stop("sweep-0", NOW + 20.0, driver="one").id == "sweep-0"
+        with pytest.raises(Conflict, match="study another is driven by nobody"):
+            store.jobs.add(replace(spec("another-0"), study="another"), NOW, "one")
+
+    @pytest.mark.parametrize("has_left", [False, True])
+    def test_a_lease_is_renewed_unless_another_driver_had_it_since(
+        self, store: Store, has_left: bool
+    ) -> None:
+        store.leases.take("sweep", "one", NOW, 10.0)
+        store.leases.take("sweep", "one", NOW + 20.0, 10.0, renews=True)
+        store.leases.take("sweep", "two", NOW + 40.0, 10.0)
+        if has_left:
+            store.leases.leave("sweep", "two")
+        leader = "nobody" if has_left else "two"
+        with pytest.raises(Conflict, match=f"driven by {leader}, not by one"):
+            store.leases.take("sweep", "one", NOW + 60.0, 10.0, renews=True)
+        assert store.leases.holder("sweep", NOW + 60.0) is None
+        store.leases.take("sweep", "one", NOW + 60.0, 10.0)
 
     def test_the_last_stated_terms_of_a_study_hold(self, store: Store) -> None:
         assert store.studies.terms("sweep") is None

@@ -190,6 +190,13 @@ class Faults:
         run.task.due_seconds = self._world.scheduler.now_seconds + seconds
         study.starts_at_seconds = self._world.scheduler.now_seconds + max(seconds - 20, 1)
 
+    def _driver_freezes(self, seconds: int) -> None:
+        """Let the driver of the study freeze as it submits its next job."""
+        study = self._world.study
+        run = None if study is None else study.driver
+        if run is not None:
+            run.freeze_seconds = seconds
+
     def _driver_is_interrupted(self, down_seconds: int) -> None:
         study = self._world.study
         run = None if study is None else study.driver

@@ -30,6 +30,7 @@ from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.ledger import bill
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.instances import MemoryInstances
+from autoscaler.store.memory.tables import Tables
 from autoscaler.store.memory.tokens import MemoryTokens
 from hpo.driver import driver, retries
 from hpo.driver.lease import DriverLease
@@ -163,6 +164,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "drivers stop the jobs of their successors": lambda: mock.patch.object(
         DriverLease, "is_lost", property(lambda self: False, _nothing), create=True
     ),
+    "drivers that were overtaken may submit": _no_op(Tables, "require_driver"),
     "retries are enqueued again": _repeated_retries,
     "no minimum is billed": lambda: mock.patch.object(
         bill.PricePeriod, "minimum_billed_seconds", 0
@@ -178,6 +180,7 @@ OF_STUDIES: Final = frozenset(
         "idle instances of ended trials cost nothing",
         "drivers forget the trials that run",
         "drivers stop the jobs of their successors",
+        "drivers that were overtaken may submit",
         "retries are enqueued again",
     }
 )

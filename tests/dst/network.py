@@ -52,7 +52,7 @@ class Network(httpcore.ConnectionInterface):
         """Let the controller answer, perhaps twice; return no reply if it dies meanwhile."""
         world, scheduler = self._world, self._world.scheduler
         caller, replies = scheduler.current, []
-        method, path = request.method.decode(), _path(request)
+        method, path = request.method.decode(), path_of(request)
         app, body = application(process.life.number % 3), _body(request.stream)
         headers = [(name.lower(), value) for name, value in request.headers]
         times, has_ended = world.times_sent(), False
@@ -77,7 +77,8 @@ class Network(httpcore.ConnectionInterface):
         return replies
 
 
-def _path(request: httpcore.Request) -> str:
+def path_of(request: httpcore.Request) -> str:
+    """Return the path of a request, with its query."""
     parts = urlsplit(request.url.target.decode())
     return parts.path + (f"?{parts.query}" if parts.query else "")
 

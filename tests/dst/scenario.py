@@ -285,6 +285,7 @@ _KINDS_OF_STUDIES: Final[dict[str, Kind]] = {
         lambda chance, clouds: (chance.randrange(40), chance.choice((1, 10, 45, 120))),
     ),
     "driver sleeps": (3.0, lambda chance, clouds: (chance.choice((20, 60, 120)),)),
+    "driver freezes": (2.0, lambda chance, clouds: (chance.choice((60, 120, 300)),)),
     "driver is interrupted": (1.0, lambda chance, clouds: (chance.choice((1, 20, 60)),)),
     "study stops": (1.0, lambda chance, clouds: (chance.random() < 0.5,)),
     "study budget": (1.0, lambda chance, clouds: (chance.choice(("0.01", "0.05", "0.5")),)),

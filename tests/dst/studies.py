@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
+import httpcore
 import optuna
 from optuna.trial import TrialState
 
@@ -25,6 +26,7 @@ from autoscaler.wire.client import Client, StudyClient
 from autoscaler.wire.node_client import NodeClient
 from autoscaler.wire.study_messages import StudyBudget
 from hpo.driver.driver import Driver
+from hpo.driver.lease import LEASE_SECONDS
 from hpo.driver.run_limits import ANY_ERROR, RunLimits
 from hpo.driver.study_end import BudgetUsedUp
 from hpo.protocol import attributes
@@ -32,7 +34,7 @@ from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPrune
 from hpo.storage.trial_counts import count_trials
 from hpo.worker.epochs import epochs
 from tests.dst.line import Life
-from tests.dst.network import TOKEN, URL, Network
+from tests.dst.network import TOKEN, URL, Network, path_of
 from tests.dst.scenario import StudyPlan
 from tests.dst.scheduler import Scheduler, Task
 from tests.dst.scripts import Script, TaskClock
@@ -45,6 +47,7 @@ NAME: Final = "study"
 _FAILING: Final = 0.85  # objectives above this value of x raise an error
 _WRITE_PAUSES: Final = 0.05
 _LATER_SECONDS: Final = (1, 20, 60)
+_AFTER_LEASE_SECONDS: Final = int(LEASE_SECONDS) + 5
 _FIRST_MACHINE: Final = 1_000  # owners of tasks below 0: first drivers, then machines
 _WRITES: Final = frozenset(
     {
@@ -106,11 +109,34 @@ class DriverStorage:
 
 @dataclass(eq=False)
 class DriverRun:
-    """One process of a driver; `end` is how it ended, None while it runs."""
+    """One process of a driver; `end` is how it ended, None while it runs.
+
+    It freezes for `freeze_seconds` before it submits its next job.
+    """
 
     life: Life
     task: Task
     end: str | None = None
+    freeze_seconds: int = 0
+
+
+class DriverNetwork(Network):
+    """Connections of a driver, which may freeze between its checks and a submission."""
+
+    def __init__(self, world: World, run: DriverRun, on_freeze: Callable[[], None]) -> None:
+        super().__init__(world, "driver", run.life)
+        self._scheduler = world.scheduler
+        self._run = run
+        self._on_freeze = on_freeze
+
+    def handle_request(self, request: httpcore.Request) -> httpcore.Response:
+        """Return the reply to a request of the driver; errors as `Network`."""
+        is_submission = request.method == b"POST" and path_of(request).startswith("/v1/jobs?")
+        if is_submission and self._run.freeze_seconds:
+            seconds, self._run.freeze_seconds = self._run.freeze_seconds, 0
+            self._on_freeze()
+            self._scheduler.sleep(seconds)
+        return super().handle_request(request)
 
 
 class SimulatedStudy:
@@ -189,7 +215,7 @@ class SimulatedStudy:
     def _drive(self, run: DriverRun) -> None:
         """Run the driver in its task, as `castor study run` does."""
         clock = TaskClock(self._world.scheduler)
-        network = Network(self._world, "driver", run.life)
+        network = DriverNetwork(self._world, run, self._succeed_later)
         study = self._study(run)
         to_begin = count_trials(study).to_begin(self.plan.trials)
         driver = Driver(
@@ -213,6 +239,10 @@ class SimulatedStudy:
             later_seconds = 5 if self.is_healing else self.chance.choice(_LATER_SECONDS)
             self.starts_at_seconds = self._world.scheduler.now_seconds + later_seconds
         self._world.note(f"end of driver {run.life.number}: {run.end}")
+
+    def _succeed_later(self) -> None:
+        """Start another driver once the lease of one that freezes now is over."""
+        self.starts_at_seconds = self._world.scheduler.now_seconds + _AFTER_LEASE_SECONDS
 
     def _raise_budget(self, error: CastorError) -> None:
         """Give the study more, as its user does at times."""

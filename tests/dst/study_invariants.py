@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.domain.instance import Desired, HeldInstance
-from autoscaler.domain.job import JobRecord
+from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.ledger.ledger import Ledger
+from autoscaler.store.repositories.jobs import Jobs
 from hpo.protocol import attributes
 from tests.dst.cloud import Machine
 from tests.dst.studies import NAME, SimulatedStudy
@@ -36,6 +38,7 @@ class StudyInvariants:
         self._break = break_
         self._idle_seconds: defaultdict[str, int] = defaultdict(int)
         self._overspending: tuple[Decimal, Decimal] | None = None
+        self._watch_submissions(world.store.jobs)
 
     def check(
         self,
@@ -102,6 +105,30 @@ class StudyInvariants:
         if holder is not None:
             self._break("zero when all is done", f"{holder} holds the study's lease")
         self.check_costs()
+
+    def _watch_submissions(self, jobs: Jobs) -> None:
+        """Check each job as it is stored."""
+        add = jobs.add
+
+        def watched(spec: JobSpec, now_seconds: float, driver: str | None = None) -> JobRecord:
+            job = add(spec, now_seconds, driver)
+            if spec.study == NAME:
+                self._check_submission(job, driver)
+            return job
+
+        jobs.add = watched  # type: ignore[method-assign]
+
+    def _check_submission(self, job: JobRecord, driver: str | None) -> None:
+        """Check a job at its submission: its driver leads, and its trial has not ended."""
+        latest = self._world.store.leases.holder(NAME, -math.inf)
+        if driver is None or driver != latest:
+            text = f"{job.id} by {driver}, while {latest} leads"
+            self._break("no driver that was overtaken submits a job", text)
+        number = int(job.spec.name.removeprefix(f"{NAME}-"))
+        state = self._study.trials[number].state
+        if state.is_finished():
+            text = f"{job.id}, whose trial is {state.name}"
+            self._break("no trial gets a job after its end", text)
 
     def _check_ends(self, trials: list[FrozenTrial]) -> None:
         """Check that each trial ends once, with what its script reported or with a cause."""

@@ -36,6 +36,7 @@ from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.domain.shards import ShardChoice
+from autoscaler.domain.study_rules import require_valid_driver
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.access.gate import claim_study, has_bundle, require_on_subject
 from autoscaler.service.access.permissions import AccessAction, require_permitted
@@ -102,18 +103,21 @@ class Submissions:
         choice = self._shard_of(spec)
         return spec if choice is None else with_shard(spec, choice.shard)
 
-    def submit(self, spec: JobSpec, requester: Identity) -> JobRecord:
+    def submit(self, spec: JobSpec, requester: Identity, driver: str | None = None) -> JobRecord:
         """Add a job. It belongs to the requester and the requester's team.
+
+        `driver` is the driver of its study that submits it; None: a person does.
 
         Raises:
             SpecError: the job can't run here; the message names the key of the job file.
-            Conflict: the name is in use.
+            Conflict: the name is in use, or the study has another driver.
             NotFound: its bundle was not uploaded by the requester or the team.
             Unavailable: it names offers, and the offers are not known yet.
             Forbidden: its study, its program, or the checkpoints that it adopts, belong to another
                 person.
         """
         person, requested = requester.person, spec
+        require_valid_driver(driver, spec)
         spec = self.checked(spec, requester)
         choice = self._shard_of(spec)
         if choice is not None:
@@ -121,7 +125,7 @@ class Submissions:
         if spec.study is not None:
             claim_study(self._store, spec.study, requester)
         claim_program(self._store, spec, requester)
-        job = self._store.jobs.add(spec, self._clock.now())
+        job = self._store.jobs.add(spec, self._clock.now(), driver)
         notes = f"{renamed_note(requested, spec)}{self._memory_note(spec)}"
         self._add_event("submitted", f"by {person}{notes}", job)
         if choice is not None:
@@ -339,15 +343,23 @@ class Submissions:
             self._store.events.add(Event(now_seconds, "drained", text, None))
         self.wake()
 
-    def stop(self, job: JobRecord, person: str, precondition: JobCheck = accept) -> JobRecord:
+    def stop(
+        self,
+        job: JobRecord,
+        person: str,
+        precondition: JobCheck = accept,
+        driver: str | None = None,
+    ) -> JobRecord:
         """Stop a job with a checkpoint, if `precondition` accepts it.
 
         Raises:
-            Conflict: the job has ended.
+            Conflict: the job has ended, or its study has another driver than `driver`.
+            SpecError: a driver stops a job without a study.
         """
+        require_valid_driver(driver, job.spec)
         if job.phase.is_final:
             raise Conflict(f"job {job.id} has ended already: it is {job.phase}")
-        job = self._store.jobs.request_stop(job.id, self._clock.now(), precondition)
+        job = self._store.jobs.request_stop(job.id, self._clock.now(), precondition, driver)
         self._add_event("stop", f"asked for by {person}", job)
         return job
 

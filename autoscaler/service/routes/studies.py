@@ -40,6 +40,18 @@ from autoscaler.wire.study_messages import (
 _LONGEST_WAIT_SECONDS = 25.0
 _LONGEST_NAME = 200
 Holder = Annotated[str, Query(max_length=_LONGEST_NAME, description="Driver of the study.")]
+Driver = Annotated[
+    str | None,
+    Query(
+        max_length=_LONGEST_NAME,
+        description="Driver of the job's study that makes the request, which is refused with 409 "
+        "if another driver has taken the study's lease since.",
+    ),
+]
+_RENEWS = Query(
+    default=False,
+    description="Refuse the lease if another driver has held it since the holder did.",
+)
 JobId = Annotated[
     str | None,
     Query(max_length=_LONGEST_NAME, description="Job of the instance, as its agent knows it."),
@@ -128,10 +140,11 @@ def drivers_router(studies: Studies) -> APIRouter:
         study: str,
         requester: Requester = Depends(Permit(AccessAction.DRIVE_STUDY)),
         wanted: StudyLease = Depends(Body(StudyLease)),
+        renews: bool = _RENEWS,
     ) -> JsonResponse[StudyStop]:
         """Acquire or renew the lease of a study's driver; return whether the study must stop."""
         before = studies.driver(study)
-        stop = studies.lease(study, wanted, requester.identity)
+        stop = studies.lease(study, wanted, requester.identity, renews)
         if wanted.holder != before:
             requester.record(study, before or "", wanted.holder)
         return json_response(StudyStop, stop)

@@ -47,6 +47,7 @@ from autoscaler.service.studies.courses import course_of_study, study_summary
 from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.service.versions import study_version
 from autoscaler.store.repositories.studies import TermsCheck, accept_terms, unknown_study
+from autoscaler.store.repositories.trials import require_driver
 from autoscaler.store.store import Store
 from autoscaler.wire.study_messages import (
     StudyAnswers,
@@ -85,13 +86,15 @@ class Studies:
         self._clock = clock
         self._notifier = Notifier()
 
-    def lease(self, study: str, lease: StudyLease, requester: Identity) -> StudyStop:
+    def lease(
+        self, study: str, lease: StudyLease, requester: Identity, renews: bool = False
+    ) -> StudyStop:
         """Take or renew the lease of a study; return whether the driver is to stop the study.
 
-        The first requester owns the study.
+        The first requester owns the study. A driver that `renews` has held the lease before.
 
         Raises:
-            Conflict: another driver holds the lease.
+            Conflict: another driver holds the lease, or has held it since.
             Forbidden: the study belongs to another person.
         """
         require_name(study, "study")
@@ -99,7 +102,7 @@ class Studies:
         require_positive(lease.seconds, "seconds", LONGEST_SECONDS)
         claim_study(self._store, study, requester)
         seconds = min(lease.seconds, _LONGEST_LEASE_SECONDS)
-        self._store.leases.take(study, lease.holder, self._clock.now(), seconds)
+        self._store.leases.take(study, lease.holder, self._clock.now(), seconds, renews)
         return self._store.settings.study_stop(study, lease.holder)
 
     def driver(self, study: str) -> str | None:
@@ -165,7 +168,7 @@ class Studies:
             for end in given.ended:
                 # Recorded before the worker receives the answer and exits.
                 self._record_end(study, end)
-            self._store.trials.answer(study, given.answers)
+            self._store.trials.answer(study, given.answers, given.holder)
 
         await run_in_threadpool(keep)
         if given.ended:
@@ -268,14 +271,15 @@ class Studies:
         for trial in statement.trials:
             self._trial(study, trial.job)
         objective = statement.terms.objective.capped(self._study_usd)
-        self._store.studies.state(study, replace(statement.terms, objective=objective))
+        terms = replace(statement.terms, objective=objective)
+        self._store.studies.state(study, terms, statement.holder)
         held = by_job(self._store.instances.alive())
         now_seconds = self._clock.now()
         note_beginnings(self._store, study, held, now_seconds)
         progress = [
             (trial, trained_allocation(held.get(trial.job, ()))) for trial in statement.trials
         ]
-        self._store.studies.tell(study, progress, now_seconds)
+        self._store.studies.tell(study, progress, now_seconds, statement.holder)
         self._wake()
 
     def begin(self, held: HeldInstance, job: str | None, started_seconds: float) -> int:
@@ -396,9 +400,7 @@ class Studies:
         return record
 
     def _require_driver(self, study: str, holder: str) -> None:
-        driver = self.driver(study)
-        if driver != holder:
-            raise Conflict(f"study {study} is driven by {driver or 'nobody'}, not by {holder}")
+        require_driver(study, holder, self.driver(study))
 
     def _study(self, held: HeldInstance) -> str:
         study = self._store.jobs.get(held.job).spec.study

@@ -16,9 +16,10 @@ class MemoryJobs(Jobs):
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
+    def add(self, spec: JobSpec, now_seconds: float, driver: str | None = None) -> JobRecord:
         tables = self._tables
         with tables.lock:
+            tables.require_driver(spec.study, driver)
             record = JobRecord(
                 id=new_id(spec.name, tables.jobs_named(spec.name)),
                 number=len(tables.jobs) + 1,
@@ -81,8 +82,12 @@ class MemoryJobs(Jobs):
     def phase_counts(self, wanted: JobFilter) -> Mapping[JobPhase, int]:
         return Counter(record.phase for record in self.all() if wanted.permits(record))
 
-    def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    def _change(
+        self, job: str, change: Callable[[JobRecord], JobRecord], driver: str | None = None
+    ) -> JobRecord:
         with self._tables.lock:
-            record = change(self._tables.job(job))
+            before = self._tables.job(job)
+            self._tables.require_driver(before.spec.study, driver)
+            record = change(before)
             self._tables.keep_job(record)
             return record

@@ -29,8 +29,9 @@ class MemoryStudyBook(StudyBook):
         self._stated: dict[str, StatedTerms] = {}
         self._records: dict[str, dict[str, TrialRecord]] = defaultdict(dict)
 
-    def state(self, study: str, terms: StudyTerms) -> None:
+    def state(self, study: str, terms: StudyTerms, driver: str | None = None) -> None:
         with self._lock:
+            self._tables.require_driver(study, driver)
             known = self._stated.get(study)
             self._stated[study] = StatedTerms(terms) if known is None else known.stated(terms)
 
@@ -58,9 +59,11 @@ class MemoryStudyBook(StudyBook):
         study: str,
         told: Iterable[tuple[TrialProgress, Allocation | None]],
         now_seconds: float,
+        driver: str | None = None,
     ) -> None:
         statements = tuple(told)
         with self._lock:
+            self._tables.require_driver(study, driver)
             for stands, _ in statements:
                 self._tables.job(stands.job)
             records = self._records[study]

@@ -20,6 +20,7 @@ from autoscaler.store.records.holding import UNNUMBERED
 from autoscaler.store.repositories.capacity import Refusal
 from autoscaler.store.repositories.instances import unknown_instance
 from autoscaler.store.repositories.jobs import unknown_job
+from autoscaler.store.repositories.trials import require_driver
 
 Value = TypeVar("Value")
 
@@ -72,6 +73,7 @@ class Tables:
         self.pending_intents = Shelf(_intent_number)
         self.refusals: dict[str, Refusal] = {}
         self.lines: list[LedgerEntry] = []
+        self.leases: dict[str, tuple[str, float]] = {}
         self.lost_work: dict[str, list[LostWork]] = defaultdict(list)
         self.last_lines: dict[str, LedgerEntry] = {}
         self._lines_of_instance: dict[str, list[int]] = defaultdict(list)
@@ -91,6 +93,16 @@ class Tables:
         if record is None:
             raise unknown_job(job, self.jobs)
         return record
+
+    def require_driver(self, study: str | None, driver: str | None) -> None:
+        """Check that a driver was the last to take the lease of a study; None: no check.
+
+        Raises:
+            Conflict: another driver has taken the lease, or nobody has.
+        """
+        if driver is not None:
+            latest, _ = self.leases.get(study or "", (None, 0.0))
+            require_driver(study or "", driver, latest)
 
     def jobs_named(self, name: str) -> list[JobRecord]:
         """Return all jobs with this name, ended ones included, the oldest first."""

@@ -47,8 +47,11 @@ class MemoryTrials(Trials):
             ]
             return tuple(waiting[:limit])
 
-    def answer(self, study: str, answers: Iterable[GivenAnswer]) -> None:
+    def answer(
+        self, study: str, answers: Iterable[GivenAnswer], driver: str | None = None
+    ) -> None:
         with self._lock:
+            self._tables.require_driver(study, driver)
             for given in answers:
                 is_call = (given.job, given.incarnation, given.answer.number) in self._calls
                 if is_call and self._tables.job(given.job).spec.study == study:
@@ -76,14 +79,19 @@ class MemoryLeases(Leases):
     """Leases by study: the holder, and the end in seconds since the epoch."""
 
     def __init__(self, tables: Tables) -> None:
+        self._tables = tables
         self._lock = tables.lock
-        self._leases: dict[str, tuple[str, float]] = {}
+        self._leases = tables.leases
 
-    def take(self, study: str, holder: str, now_seconds: float, seconds: float) -> None:
+    def take(
+        self, study: str, holder: str, now_seconds: float, seconds: float, renews: bool = False
+    ) -> None:
         with self._lock:
             known, until_seconds = self._leases.get(study, (holder, now_seconds))
             if known != holder and until_seconds > now_seconds:
                 raise already_driven(study, known, until_seconds - now_seconds)
+            if renews:
+                self._tables.require_driver(study, holder)
             self._leases[study] = (holder, now_seconds + seconds)
 
     def leave(self, study: str, holder: str) -> None:

@@ -83,11 +83,12 @@ class Jobs(ABC):
     """Jobs of one store. Methods take ids; only `find` and `named` also take names."""
 
     @abstractmethod
-    def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
+    def add(self, spec: JobSpec, now_seconds: float, driver: str | None = None) -> JobRecord:
         """Add a job. Its id is its name, with `.2`, `.3`... appended if the name was used before.
 
         Raises:
-            Conflict: a job with this name has not ended.
+            Conflict: a job with this name has not ended; or `driver`, if it is not None, was not
+                the last to take the lease of the job's study.
         """
 
     def find(self, name_or_id: str) -> JobRecord:
@@ -214,12 +215,17 @@ class Jobs(ABC):
         return self._change(job, move)
 
     def request_stop(
-        self, job: str, now_seconds: float, precondition: JobCheck = accept
+        self,
+        job: str,
+        now_seconds: float,
+        precondition: JobCheck = accept,
+        driver: str | None = None,
     ) -> JobRecord:
         """Move a job to `STOPPING`, which lasts until all its instances have ended.
 
         Raises:
-            Conflict: the job has ended, or `precondition` refuses the stored job.
+            Conflict: the job has ended, or `precondition` refuses the stored job; or `driver`, if
+                it is not None, was not the last to take the lease of the job's study.
             UnknownJob: no job has this id.
         """
 
@@ -230,7 +236,7 @@ class Jobs(ABC):
                 record if record.phase is stopping else _with_phase(record, stopping, now_seconds)
             )
 
-        return self._change(job, stop)
+        return self._change(job, stop, driver)
 
     def change_spec(
         self,
@@ -284,8 +290,14 @@ class Jobs(ABC):
         self._change(job, start)
 
     @abstractmethod
-    def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
-        """Store the result of `change` for a job; nothing if it raises."""
+    def _change(
+        self, job: str, change: Callable[[JobRecord], JobRecord], driver: str | None = None
+    ) -> JobRecord:
+        """Store the result of `change` for a job; nothing if it raises.
+
+        Raises:
+            Conflict: `driver` is not None and was not the last to take the lease of its study.
+        """
 
 
 def with_changes(

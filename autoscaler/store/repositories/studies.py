@@ -53,11 +53,14 @@ class StudyBook(ABC):
     """Terms of the studies of one store, and records of their trials."""
 
     @abstractmethod
-    def state(self, study: str, terms: StudyTerms) -> None:
+    def state(self, study: str, terms: StudyTerms, driver: str | None = None) -> None:
         """Store the terms of a study in place of the earlier terms.
 
         If the terms have another budget than before, that budget replaces the one of
         `set_budget`.
+
+        Raises:
+            Conflict: `driver` is not None and was not the last to take the study's lease.
         """
 
     @abstractmethod
@@ -86,6 +89,7 @@ class StudyBook(ABC):
         study: str,
         told: Iterable[tuple[TrialProgress, Allocation | None]],
         now_seconds: float,
+        driver: str | None = None,
     ) -> None:
         """Store the progress of trials, each with the allocation that it trains on.
 
@@ -93,9 +97,11 @@ class StudyBook(ABC):
             study: name of the study.
             told: pairs of progress and allocation; the allocation is None for no instances.
             now_seconds: time of the statement, in seconds since the epoch.
+            driver: driver that states it; None for no check.
 
         Raises:
             UnknownJob: a trial is not a job.
+            Conflict: `driver` was not the last to take the study's lease.
         """
 
     @abstractmethod

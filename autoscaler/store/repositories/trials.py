@@ -42,10 +42,15 @@ class Trials(ABC):
         """Return at most `limit` unanswered calls of a study's trials, in order of arrival."""
 
     @abstractmethod
-    def answer(self, study: str, answers: Iterable[GivenAnswer]) -> None:
+    def answer(
+        self, study: str, answers: Iterable[GivenAnswer], driver: str | None = None
+    ) -> None:
         """Store answers to calls of a study's trials.
 
         Later answers to the same call, and answers to no call of the study, are ignored.
+
+        Raises:
+            Conflict: `driver` is not None and was not the last to take the study's lease.
         """
 
     @abstractmethod
@@ -54,14 +59,22 @@ class Trials(ABC):
 
 
 class Leases(ABC):
-    """Leases on the studies of one store. One driver at a time holds the lease of a study."""
+    """Leases on the studies of one store. One driver at a time holds the lease of a study.
+
+    The last driver that took the lease may write for the study until another takes it, also
+    after the lease is over: each write that names its driver checks this in its transaction.
+    """
 
     @abstractmethod
-    def take(self, study: str, holder: str, now_seconds: float, seconds: float) -> None:
+    def take(
+        self, study: str, holder: str, now_seconds: float, seconds: float, renews: bool = False
+    ) -> None:
         """Acquire or renew the lease of a study, until `seconds` from now.
 
+        A holder that `renews` has held the lease before, and relies on that no other has since.
+
         Raises:
-            Conflict: another holder has the lease.
+            Conflict: another holder has the lease, or has had it since.
         """
 
     @abstractmethod
@@ -81,6 +94,16 @@ def refuse_superseded(job: str, incarnation: int, latest: int) -> None:
     """
     if incarnation != latest:
         raise Conflict(f"incarnation {incarnation} of trial {job} is over: {latest} holds it")
+
+
+def require_driver(study: str, driver: str, latest: str | None) -> None:
+    """Check that a driver was the `latest` to take the lease of a study; None: nobody holds it.
+
+    Raises:
+        Conflict: another driver has taken the lease, or nobody has.
+    """
+    if driver != latest:
+        raise Conflict(f"study {study} is driven by {latest or 'nobody'}, not by {driver}")
 
 
 def already_driven(study: str, holder: str, left_seconds: float) -> Conflict:

@@ -22,6 +22,7 @@ from autoscaler.store.repositories.jobs import (
 from autoscaler.store.sql.cache import LiveRecords, after_commit
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.job_facts import batches
+from autoscaler.store.sql.leases import check_driver
 from autoscaler.store.sql.schema import JobRow
 
 _Other = aliased(JobRow)
@@ -42,8 +43,9 @@ class SqlJobs(Jobs):
         self._database = database
         self._live = live
 
-    def add(self, spec: JobSpec, now_seconds: float) -> JobRecord:
+    def add(self, spec: JobSpec, now_seconds: float, driver: str | None = None) -> JobRecord:
         with self._database.write() as session:
+            check_driver(session, spec.study, driver)
             rows_of_name = session.scalars(select(JobRow).where(JobRow.name == spec.name))
             row = JobRow(
                 id=new_id(spec.name, [earlier.to(JobRecord) for earlier in rows_of_name]),
@@ -131,10 +133,14 @@ class SqlJobs(Jobs):
         with self._database.read() as session:
             return _listed(session, rows)
 
-    def _change(self, job: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    def _change(
+        self, job: str, change: Callable[[JobRecord], JobRecord], driver: str | None = None
+    ) -> JobRecord:
         with self._database.write() as session:
             row = job_row(session, job)
-            record = change(row.to(JobRecord))
+            before = row.to(JobRecord)
+            check_driver(session, before.spec.study, driver)
+            record = change(before)
             row.take(record)
             keep_job(self._database, session, self._live, record)
             return record

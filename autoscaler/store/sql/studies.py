@@ -19,6 +19,7 @@ from autoscaler.store.repositories.studies import (
 )
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
+from autoscaler.store.sql.leases import check_driver
 from autoscaler.store.sql.study_schema import StudyRow, TrialRow
 
 
@@ -28,8 +29,9 @@ class SqlStudyBook(StudyBook):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def state(self, study: str, terms: StudyTerms) -> None:
+    def state(self, study: str, terms: StudyTerms, driver: str | None = None) -> None:
         with self._database.write() as session:
+            check_driver(session, study, driver)
             row = session.get(StudyRow, study)
             if row is None:
                 session.add(StudyRow(name=study, terms=terms))
@@ -62,9 +64,11 @@ class SqlStudyBook(StudyBook):
         study: str,
         told: Iterable[tuple[TrialProgress, Allocation | None]],
         now_seconds: float,
+        driver: str | None = None,
     ) -> None:
         statements = {stands.job: (stands, trained) for stands, trained in told}
         with self._database.write() as session:
+            check_driver(session, study, driver)
             known_rows = {
                 row.job: row
                 for row in session.scalars(select(TrialRow).where(TrialRow.job.in_(statements)))

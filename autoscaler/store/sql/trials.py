@@ -1,4 +1,4 @@
-"""Calls of trials and leases of studies in a database."""
+"""Calls of trials in a database."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.trial import GivenAnswer, TrialAnswer, TrialCall, WaitingCall
-from autoscaler.store.repositories.trials import Leases, Trials, already_driven, refuse_superseded
+from autoscaler.store.repositories.trials import Trials, refuse_superseded
 from autoscaler.store.sql.database import Database
 from autoscaler.store.sql.jobs import job_row
-from autoscaler.store.sql.study_schema import IncarnationRow, LeaseRow, TrialCallRow
+from autoscaler.store.sql.leases import check_driver
+from autoscaler.store.sql.study_schema import IncarnationRow, TrialCallRow
 
 # Core statements, faster than the ORM: every report of every trial passes through them.
 _STORE_ANSWER = (
@@ -92,7 +93,9 @@ class SqlTrials(Trials):
                 for row in session.scalars(unanswered)
             )
 
-    def answer(self, study: str, answers: Iterable[GivenAnswer]) -> None:
+    def answer(
+        self, study: str, answers: Iterable[GivenAnswer], driver: str | None = None
+    ) -> None:
         parameters = [
             {
                 "in_study": study,
@@ -105,6 +108,7 @@ class SqlTrials(Trials):
         ]
         if parameters:  # a call whose answer is lost stays unanswered and is answered again
             with self._database.write(may_be_lost=True) as session:
+                check_driver(session, study, driver)
                 session.connection().execute(_STORE_ANSWER, parameters)
 
     def answers(self, job: str, incarnation: int, after: int) -> tuple[TrialAnswer, ...]:
@@ -122,33 +126,6 @@ class SqlTrials(Trials):
             return tuple(
                 TrialAnswer(number, text or "") for number, text in session.execute(answered)
             )
-
-
-class SqlLeases(Leases):
-    """Repository on the table of leases."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def take(self, study: str, holder: str, now_seconds: float, seconds: float) -> None:
-        with self._database.write() as session:
-            row = session.get(LeaseRow, study)
-            if row is not None and row.holder != holder and row.until_seconds > now_seconds:
-                raise already_driven(study, row.holder, row.until_seconds - now_seconds)
-            session.merge(
-                LeaseRow(study=study, holder=holder, until_seconds=now_seconds + seconds)
-            )
-
-    def leave(self, study: str, holder: str) -> None:
-        with self._database.write() as session:
-            row = session.get(LeaseRow, study)
-            if row is not None and row.holder == holder:
-                session.delete(row)
-
-    def holder(self, study: str, now_seconds: float) -> str | None:
-        with self._database.read() as session:
-            row = session.get(LeaseRow, study)
-            return row.holder if row is not None and row.until_seconds > now_seconds else None
 
 
 def _counted_instance(spec: JobSpec, instance: str) -> str | None:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -339,12 +339,12 @@ def test_a_controller_that_is_away_as_a_trial_begins_costs_no_trial(
     class Away(Client):
         left = 2
 
-        def submit(self, spec: JobSpec, bundle: Path | None = None) -> JobView:
-            view = super().submit(spec, bundle) if self.left == 1 else None
+        def submit(self, spec: JobSpec, *arguments: Any, **options: Any) -> JobView:
+            view = super().submit(spec, *arguments, **options) if self.left == 1 else None
             if self.left:
                 Away.left -= 1
                 raise Unavailable("the connection broke")
-            return view or super().submit(spec, bundle)
+            return view or super().submit(spec, *arguments, **options)
 
     site, study = site_of(curve), study_of()
     line = StudyClient(site.api.url, TOKEN, "sweep")
@@ -365,11 +365,11 @@ def test_the_terms_are_stated_before_the_first_job_and_the_last_end_after_it(
     client = site.api.client
     submit = client.submit
 
-    def noting(spec: JobSpec) -> JobView:
+    def noting(spec: JobSpec, driver: str) -> JobView:
         terms = studies.terms("sweep")
         assert terms is not None
         budgets.append(terms.objective.budget_usd)
-        return submit(spec)
+        return submit(spec, driver=driver)
 
     monkeypatch.setattr(client, "submit", noting)
     line = StudyClient(site.api.url, TOKEN, "sweep")

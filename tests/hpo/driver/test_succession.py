@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import optuna
 import pytest
@@ -12,9 +13,9 @@ from optuna.trial import TrialState
 
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import Conflict
-from autoscaler.domain.job import JobPhase
-from autoscaler.wire.client import StudyClient
-from autoscaler.wire.messages import JoinRequest
+from autoscaler.domain.job import JobPhase, JobSpec
+from autoscaler.wire.client import Client, StudyClient
+from autoscaler.wire.messages import JobView, JoinRequest
 from autoscaler.wire.study_messages import StudyLease
 from hpo.driver.driver import Driver
 from hpo.driver.ended_trials import EndedTrial
@@ -75,6 +76,44 @@ def test_a_driver_that_was_overtaken_leaves_the_jobs_to_the_other_one(api: Api) 
     (job,) = api.world.store.jobs.alive()
     assert job.phase is JobPhase.PENDING
     assert api.world.store.leases.holder("sweep", api.world.clock.now()) == "bob"
+
+
+def test_a_driver_that_was_overtaken_as_it_began_a_trial_submits_no_job(
+    site_of: Callable[[Objective], Site], api: Api
+) -> None:
+    """One that was frozen before its submission, while another ran the whole study and left."""
+    site, study = site_of(curve), study_of()
+
+    class Frozen(Client):
+        def submit(self, spec: JobSpec, *arguments: Any, **options: Any) -> JobView:
+            api.world.clock.sleep(31.0)
+            driver_of(site, study, "bob").run(RunLimits(trials=1))
+            return super().submit(spec, *arguments, **options)
+
+    line = StudyClient(api.url, TOKEN, "sweep")
+    frozen = Driver(study, TEMPLATE, Frozen(api.url, TOKEN), line, "ada", SystemClock())
+    with pytest.raises(Conflict, match="driven by nobody, not by ada"):
+        frozen.run(RunLimits(trials=1))
+    assert [trial.state.is_finished() for trial in study.trials] == [True, True]
+    assert [job.id for job in api.world.store.jobs.all()] == ["sweep-0", "sweep-1"]
+
+
+def test_a_driver_that_was_overtaken_stops_no_jobs_as_it_is_interrupted(api: Api) -> None:
+    """One that has not heard yet that another took the study over."""
+    line = StudyClient(api.url, TOKEN, "sweep")
+
+    class Interrupted(StudyClient):
+        def calls(self, holder: str, wait_seconds: float, beyond: int = 0) -> tuple[()]:
+            api.world.clock.sleep(31.0)
+            line.lease(StudyLease("bob", 30.0))
+            raise KeyboardInterrupt
+
+    asleep = Interrupted(api.url, TOKEN, "sweep")
+    driver = Driver(study_of(), TEMPLATE, api.client, asleep, "ada", SystemClock())
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(RunLimits(trials=1))
+    (job,) = api.world.store.jobs.alive()
+    assert job.phase is JobPhase.PENDING
 
 
 def test_a_driver_that_died_as_it_submitted_a_later_job_of_a_trial_is_succeeded(

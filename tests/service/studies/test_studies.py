@@ -5,6 +5,7 @@ import io
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from autoscaler.domain.trial import (
     WaitingCall,
 )
 from autoscaler.wire.client import StudyClient
-from autoscaler.wire.messages import Wanted
+from autoscaler.wire.codec import encode
+from autoscaler.wire.messages import Submission, Wanted
 from autoscaler.wire.study_messages import StudyAnswers, StudyLease, StudyStatement, TrialCalls
 from tests.service.agents import joined, node_report
 from tests.service.conftest import TOKEN, Api
@@ -189,6 +191,62 @@ def test_a_driver_that_died_is_succeeded_when_its_lease_ends(api: Api) -> None:
     driver(api)
     api.world.clock.sleep(31.0)
     driver(api, "bob")
+
+
+def test_a_driver_that_was_overtaken_neither_submits_nor_stops_trials(api: Api) -> None:
+    ours = driver(api)
+    api.client.submit(TRIAL, driver="ada")
+    api.world.clock.sleep(31.0)
+    second = replace(TRIAL, name="sweep-1")
+    assert api.client.submit(second, driver="ada").id == "sweep-1"  # nobody else has taken it
+    driver(api, "bob")
+    body = encode(Submission, Submission(replace(TRIAL, name="sweep-2")))
+    headers = {"Authorization": f"Bearer {TOKEN}", "Idempotency-Key": "a"}
+    for _ in range(2):
+        address = f"{api.url}/v1/jobs?driver=ada"
+        reply = httpx.post(address, content=body, headers=headers, timeout=30.0)
+        assert reply.status_code == 409
+        assert reply.headers["content-type"] == "application/problem+json"
+        assert reply.json()["error"] == "Conflict"
+        assert reply.json()["detail"] == "study sweep is driven by bob, not by ada"
+    with pytest.raises(Conflict, match="driven by bob, not by ada"):
+        api.client.stop("sweep-1", driver="ada")
+    jobs = api.world.store.jobs.alive()
+    assert [job.id for job in jobs] == ["sweep-0", "sweep-1"]
+    assert {job.phase for job in jobs} == {JobPhase.PENDING}
+    with pytest.raises(Conflict, match="driven by bob"):
+        ours.lease(StudyLease("ada", 30.0), renews=True)
+    assert api.client.submit(replace(TRIAL, name="sweep-2"), driver="bob").id == "sweep-2"
+    assert api.client.submit(replace(TRIAL, name="sweep-3")).id == "sweep-3"  # an earlier release
+    assert api.client.stop("sweep-3").phase is JobPhase.STOPPING
+
+
+def test_a_lease_is_not_renewed_after_another_driver_has_come_and_gone(api: Api) -> None:
+    ours = driver(api)
+    api.world.clock.sleep(31.0)
+    driver(api, "bob").leave("bob")
+    with pytest.raises(Conflict, match="driven by nobody, not by ada"):
+        ours.lease(StudyLease("ada", 30.0), renews=True)
+    ours.lease(StudyLease("ada", 30.0))  # of a driver of an earlier release
+
+
+@pytest.mark.parametrize("name", ["", "a%0Ab", "a" * 201])
+def test_the_name_of_a_driver_is_checked(api: Api, name: str) -> None:
+    body = encode(Submission, Submission(TRIAL))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    address = f"{api.url}/v1/jobs?driver={name}"
+    reply = httpx.post(address, content=body, headers=headers, timeout=30.0)
+    assert (reply.status_code, reply.json()["error"]) == (422, "SpecError")
+    assert "driver" in reply.json()["field"]
+    assert api.world.store.jobs.alive() == ()
+
+
+def test_only_a_trial_has_a_driver(api: Api) -> None:
+    with pytest.raises(SpecError, match="driver: job job is in no study"):
+        api.client.submit(JobSpec("job", ("python",)), driver="ada")
+    api.client.submit(JobSpec("job", ("python",)))
+    with pytest.raises(SpecError, match="driver: job job is in no study"):
+        api.client.stop("job", driver="ada")
 
 
 def test_a_stop_reaches_the_driver_and_ends_with_it(api: Api) -> None:
