@@ -38,7 +38,9 @@ def billed_usd(state: Path, client: Client, clock: Clock) -> Decimal:
 def market_here() -> tuple[tuple[Offer, ...], tuple[Limit, ...]]:
     """Return offers and limits of a new controller on this machine."""
     settings = LocalSettings(devices=cores_here(), catalogue=default_catalogue(boot_seconds=0.0))
-    limit = Limit("local devices", LimitUnit.DEVICES, len(settings.devices))
+    limit = Limit(
+        "local devices", LimitUnit.DEVICES, len(settings.devices), place="castor serve --devices"
+    )
     return settings.catalogue, (limit,)
 
 

@@ -135,13 +135,15 @@ class LimitUnit(StrEnum):
 class Limit:
     """Upper bound that all jobs share: a quota, existing capacity, or the price of all instances.
 
-    `offers` are the ids of the offers whose instances count; None counts all offers.
+    `offers` are the ids of the offers whose instances count; None counts all offers. `place` says
+    where the maximum is set, for people; it does not affect equality.
     """
 
     name: str
     unit: LimitUnit
     maximum: float
     offers: frozenset[str] | None = None
+    place: str = field(default="", compare=False)
 
     def use(self, offer: Offer) -> float:
         """Return the amount of this limit that one instance of `offer` uses, in its unit."""

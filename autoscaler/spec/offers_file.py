@@ -340,7 +340,8 @@ def _own_limit(form: OfferForm, offer: Offer) -> Limit | None:
         unit, maximum = LimitUnit.DEVICES, form.max_devices
     else:
         return None
-    limit = Limit(f"{unit} of {offer.id}", unit, maximum, frozenset({offer.id}))
+    place = f"max_{unit} of the offer in the offers file"
+    limit = Limit(f"{unit} of {offer.id}", unit, maximum, frozenset({offer.id}), place)
     if limit.use(offer) > maximum:
         raise _ItemError(
             f"max_{unit}",
@@ -356,7 +357,8 @@ def _limit(form: LimitForm, offers: Mapping[str, Offer]) -> Limit:
             hint = f'did you mean "{close[0]}"?' if close else f"offers are {', '.join(offers)}"
             raise _ItemError("offers", f'there is no offer "{name}": {hint}')
     unit, maximum = form.bound
-    limit = Limit(form.name, unit, maximum, frozenset(form.offers) if form.offers else None)
+    of_offers = frozenset(form.offers) if form.offers else None
+    limit = Limit(form.name, unit, maximum, of_offers, "limits of the offers file")
     counted = [offers[name] for name in form.offers or offers]
     least = min(limit.use(offer) for offer in counted)
     if least > maximum:

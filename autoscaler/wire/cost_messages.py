@@ -86,7 +86,8 @@ class AlternativeView:
     """Predicted bill of a job's progress under another rule.
 
     `usd` and `seconds`, from submission on, are None with a `problem`. `allocation` is that of a
-    fixed pool.
+    fixed pool. `name` stays the same in all releases; `title` is for people, and empty from
+    controllers of earlier releases.
     """
 
     name: str
@@ -94,6 +95,7 @@ class AlternativeView:
     seconds: BandView | None = None
     allocation: Allocation | None = None
     problem: str | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

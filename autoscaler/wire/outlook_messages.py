@@ -12,6 +12,8 @@ from pydantic import ConfigDict
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Purchase
+from autoscaler.domain.shards import UnfitOffer
+from autoscaler.domain.size_bars import SizeBar
 from autoscaler.wire.messages import FROM_PEOPLE, DecisionView, JobView
 
 
@@ -29,7 +31,8 @@ class CurvePointView:
             more makes each example cheaper. None if nothing is held.
         goodput_ahead: goodput over the rest of the job, if the noise scale is expected to change.
         measured: whether step times of this size were measured.
-        available: whether bounds, limits and refusals permit it now.
+        available: whether bounds, limits, refusals and budget permit it now.
+        forbidden_by: what forbids it now; empty if it is available.
     """
 
     allocation: Allocation
@@ -41,6 +44,7 @@ class CurvePointView:
     goodput_ahead: float | None
     measured: bool
     available: bool
+    forbidden_by: tuple[SizeBar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,9 @@ class CurveView:
         value_of_time_usd_per_hour: value of time of the objective, its deadline and budget.
         noise_examples: present noise scale in examples; None if unknown.
         missing: why there is no curve; None if there is one.
+        one_more_forbidden_by: what forbids one more instance than the held ones, if no point has
+            that size; None: nothing.
+        unfit: permitted offers that can't hold the job, for lack of memory or of devices.
     """
 
     job: str
@@ -98,6 +105,8 @@ class CurveView:
     value_of_time_usd_per_hour: float | None = None
     noise_examples: float | None = None
     missing: str | None = None
+    one_more_forbidden_by: SizeBar | None = None
+    unfit: tuple[UnfitOffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from providers.cloud.replies import readable
 
 # "Running On-Demand G and VT instances", "All P4, P3 and P2 Spot Instance Requests", ...
 _ON_DEMAND: Final = re.compile(r"Running On-Demand (.+) instances")
+_PLACE: Final = "Service Quotas of the account in AWS"
 _SPOT: Final = re.compile(r"All (.+) Spot Instance Requests")
 
 
@@ -101,6 +102,7 @@ def _limits_of(
             LimitUnit.INSTANCES,
             math.floor(quota.vcpus / kinds[kind].vcpus),
             frozenset(offers),
+            _PLACE,
         )
         for kind, offers in offers_by_type.items()
     ]
@@ -108,7 +110,13 @@ def _limits_of(
         vcpus_per_device = min(kinds[kind].vcpus / kinds[kind].devices for kind in offers_by_type)
         all_offers = frozenset().union(*offers_by_type.values())
         limits.append(
-            Limit(name, LimitUnit.DEVICES, math.floor(quota.vcpus / vcpus_per_device), all_offers)
+            Limit(
+                name,
+                LimitUnit.DEVICES,
+                math.floor(quota.vcpus / vcpus_per_device),
+                all_offers,
+                _PLACE,
+            )
         )
     return limits
 

@@ -119,13 +119,26 @@ class SpendingCaps:
         A cap without an offer in `sales` is left out.
         """
         settings = self._settings
-        limits = _money_limits(self._provider, settings.max_usd_per_hour, list(sales.values()))
+        limits = _money_limits(
+            self._provider,
+            settings.max_usd_per_hour,
+            list(sales.values()),
+            "max_usd_per_hour in Terraform",
+        )
         for name, pool in settings.pools.items():
             pool_sales = [sale for sale in sales.values() if sale.pool_name == name]
             limits.append(
-                _limit(f"pools.{name}", LimitUnit.INSTANCES, pool.max_instances, pool_sales)
+                _limit(
+                    f"pools.{name}",
+                    LimitUnit.INSTANCES,
+                    pool.max_instances,
+                    pool_sales,
+                    f"max_instances of pool {name} in Terraform",
+                )
             )
-            limits += _money_limits(f"pools.{name} budget", pool.max_usd_per_hour, pool_sales)
+            place = f"max_usd_per_hour of pool {name} in Terraform"
+            budget = pool.max_usd_per_hour
+            limits += _money_limits(f"pools.{name} budget", budget, pool_sales, place)
         return [limit for limit in limits if limit.offers]
 
     def _keep_reservation(self, token: str) -> None:
@@ -185,13 +198,15 @@ class SpendingCaps:
                 )
 
 
-def _money_limits(name: str, most_usd: Decimal, sales: Sequence[AnySale]) -> list[Limit]:
+def _money_limits(
+    name: str, most_usd: Decimal, sales: Sequence[AnySale], place: str
+) -> list[Limit]:
     """Return a money cap as limits that a planner can check.
 
     Planners count an offer at its current price, but a spot price may rise to the offer's maximum.
     For each maximum spot price, the cap divided by it bounds the instances that may cost as much.
     """
-    limits = [_limit(name, LimitUnit.USD_PER_HOUR, most_usd, sales)]
+    limits = [_limit(name, LimitUnit.USD_PER_HOUR, most_usd, sales, place)]
     prices = {sale.most_usd_per_hour for sale in sales if sale.offer.purchase is Purchase.SPOT}
     for usd in sorted(prices):
         expensive_sales = [sale for sale in sales if sale.most_usd_per_hour >= usd]
@@ -202,10 +217,13 @@ def _money_limits(name: str, most_usd: Decimal, sales: Sequence[AnySale]) -> lis
                 LimitUnit.INSTANCES,
                 count,
                 expensive_sales,
+                place,
             )
         )
     return limits
 
 
-def _limit(name: str, unit: LimitUnit, maximum: Decimal | int, sales: Iterable[AnySale]) -> Limit:
-    return Limit(name, unit, float(maximum), frozenset(sale.offer.id for sale in sales))
+def _limit(
+    name: str, unit: LimitUnit, maximum: Decimal | int, sales: Iterable[AnySale], place: str
+) -> Limit:
+    return Limit(name, unit, float(maximum), frozenset(sale.offer.id for sale in sales), place)

@@ -127,7 +127,8 @@ class PoolReservations(Generic[Pool]):
             if reservation is not None and reservation.closed is None:
                 most = max(most, reservation.free + described.held[place])
                 most = min(most, reservation.total)
-            limits.append(Limit(f"reservation {place}", LimitUnit.INSTANCES, most, offers))
+            name, source = f"reservation {place}", "the reservation in the cloud"
+            limits.append(Limit(name, LimitUnit.INSTANCES, most, offers, source))
         return limits
 
     def _until_seconds(self, sale: Sale[Pool]) -> float | None:

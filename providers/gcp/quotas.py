@@ -109,4 +109,5 @@ def _limit(
     region: str, metrics: Metrics, unit: LimitUnit, quotas: Quotas, offers: Iterable[str]
 ) -> Limit:
     maximum = math.floor(sum(quotas[region, metric] for metric in metrics))
-    return Limit(f"{region}: {' + '.join(metrics)}", unit, maximum, frozenset(offers))
+    name = f"{region}: {' + '.join(metrics)}"
+    return Limit(name, unit, maximum, frozenset(offers), "quotas of the project in Google Cloud")

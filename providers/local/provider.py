@@ -83,7 +83,8 @@ class LocalProvider(Provider):
 
     def limits(self) -> Sequence[Limit]:
         """Return the number of cores as a limit. Other deployments may hold some of the cores."""
-        return (Limit("local devices", LimitUnit.DEVICES, len(self._settings.devices)),)
+        devices, place = len(self._settings.devices), "castor serve --devices"
+        return (Limit("local devices", LimitUnit.DEVICES, devices, place=place),)
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """Launch one instance, or return the instance of this token, which may have ended.

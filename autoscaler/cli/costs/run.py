@@ -31,8 +31,8 @@ from autoscaler.wire.messages import CostView
 _DEFAULT_DAYS: Final = 30
 _SIMULATED: Final = (
     "Simulated lines come from the job's fitted model and the recorded prices. Nothing in them "
-    "was billed. The line marginal simulates this run's own rule: compare it with the bill to see "
-    "how far the simulation can be trusted."
+    "was billed. Castor's own rule is simulated, too: how far it is from the bill shows how far "
+    "the other lines can be trusted."
 )
 _MEANINGS: Final = {
     CostCategory.USEFUL: "training that counts",
@@ -155,7 +155,7 @@ def counterfactual_text(view: CounterfactualView) -> RenderableType:
     billed = (money(view.billed_usd), "", format_duration(view.billed_seconds), "", "billed")
     table.add_row("this run", *billed, style="bold")
     for alternative in view.alternatives:
-        table.add_row(alternative.name, *_alternative_cells(alternative))
+        table.add_row(alternative.title or alternative.name, *_alternative_cells(alternative))
     replayed = f"{view.moments} decisions replayed"
     if view.lost:
         replayed += f"; {view.lost} more have no recorded state any more"

@@ -84,7 +84,7 @@ def what_if(
     from autoscaler.cli.output import print_json
     from autoscaler.clock import SystemClock
     from autoscaler.wire.connection import connect
-    from autoscaler.wire.outlook_messages import WhatIfView
+    from autoscaler.wire.outlook_messages import Hypothesis, WhatIfView
 
     now_seconds = SystemClock().now()
     assumed = parse_hypothesis(value_of_time, deadline, budget, most, now_seconds)
@@ -92,4 +92,4 @@ def what_if(
     if as_json:
         print_json(WhatIfView, view)
     else:
-        print_what_if(view)
+        print_what_if(view, is_asked=assumed != Hypothesis())

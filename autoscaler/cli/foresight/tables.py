@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from rich.console import Group, RenderableType
@@ -35,6 +35,11 @@ from autoscaler.wire.outlook_messages import (
 )
 
 Parsed = TypeVar("Parsed")
+
+_HOW_TO_ASK = (
+    "To ask about another objective, add --value-of-time 40, --deadline 4h, --budget 20 or --max "
+    "8."
+)
 
 
 def parse_hypothesis(
@@ -108,7 +113,8 @@ def _marks(
     if not point.measured:
         marks.append("not measured")
     if not point.available:
-        marks.append("not available now")
+        names = ", ".join(bar.title for bar in point.forbidden_by)
+        marks.append(f"not available: {names}" if names else "not available now")
     return marks
 
 
@@ -146,12 +152,20 @@ def print_history(view: HistoryView) -> None:
     print_whole(Group(Text(view.job, style="bold"), table))
 
 
-def print_what_if(view: WhatIfView) -> None:
-    """Print the present outlook of a job beside the one of the assumed objective."""
+def print_what_if(view: WhatIfView, is_asked: bool) -> None:
+    """Print the present outlook of a job beside the one of the assumed objective.
+
+    If nothing else is asked, only the present outlook is printed, and how to ask.
+    """
     now_seconds = view.assumed.at_seconds
     words = f"{describe_objective(view.objective, now_seconds)}, at most {view.maximum} instances"
-    table = _beside("present objective", view.present, words, view.assumed)
-    print_whole(Group(Text(f"{view.job}: predicted, nothing is changed", style="bold"), table))
+    heading = Text(f"{view.job}: predicted, nothing is changed", style="bold")
+    if is_asked:
+        columns = {"present objective": view.present, words: view.assumed}
+        print_whole(Group(heading, _outlooks_table(columns, now_seconds)))
+        return
+    table = _outlooks_table({f"present objective: {words}": view.present}, now_seconds)
+    print_whole(Group(heading, table, Text(), Text(_HOW_TO_ASK)))
 
 
 def print_change(view: ChangePlan, now_seconds: float, as_json: bool) -> None:
@@ -160,7 +174,8 @@ def print_change(view: ChangePlan, now_seconds: float, as_json: bool) -> None:
         print_json(ChangePlan, view)
         return
     words = f"with the change: {terms_text(view.job, now_seconds)}"
-    table = _beside("without the change", view.present, words, view.changed)
+    columns = {"without the change": view.present, words: view.changed}
+    table = _outlooks_table(columns, view.changed.at_seconds)
     decision = view.decision
     if decision is None or view.usd_per_hour is None:
         words = f"What the next plan would do with the change is unknown: {view.missing}."
@@ -178,23 +193,19 @@ def print_change(view: ChangePlan, now_seconds: float, as_json: bool) -> None:
     print_whole(Group(heading, table, Text(), *map(Text, lines)))
 
 
-def _beside(
-    present_heading: str, present: OutlookView, other_heading: str, other: OutlookView
-) -> Table:
-    """Return a table of two outlooks of a job."""
-    now_seconds = other.at_seconds
-    headings = (present_heading, other_heading)
-    table = words_table("", *headings, wraps=headings)
+def _outlooks_table(outlooks: Mapping[str, OutlookView], now_seconds: float) -> Table:
+    """Return a table of outlooks of a job, one in each column, by the columns' headings."""
+    table = words_table("", *outlooks, wraps=tuple(outlooks))
     rows: dict[str, Callable[[OutlookView], str]] = {
         "finish in": lambda outlook: _finish(outlook, now_seconds),
         "whole cost": lambda outlook: _cost(outlook.total_usd),
         "size": lambda outlook: _sizes(outlook, now_seconds),
         "value of time": lambda outlook: _value(outlook.value_of_time_usd_per_hour),
-        "limits kept in": lambda outlook: _chance(outlook.chance),
+        "limits kept in": _chance,
         "note": lambda outlook: outlook.missing or outlook.note or "-",
     }
     for heading, cell in rows.items():
-        table.add_row(heading, cell(present), cell(other))
+        table.add_row(heading, *map(cell, outlooks.values()))
     return table
 
 
@@ -238,5 +249,9 @@ def _value(usd_per_hour: float | None) -> str:
     return "-" if usd_per_hour is None else f"{predicted_money(usd_per_hour)}/h"
 
 
-def _chance(chance: float | None) -> str:
-    return "no deadline or budget" if chance is None else f"{chance:.0%} of cases"
+def _chance(outlook: OutlookView) -> str:
+    if outlook.chance is None:
+        return "no deadline or budget"
+    is_less = outlook.confidence is not None and outlook.chance < outlook.confidence
+    asked = f", {outlook.confidence:.0%} asked" if is_less else ""
+    return f"{outlook.chance:.0%} of cases{asked}"

@@ -219,7 +219,8 @@ class Market:
         limits = tuple(limit for limits in self._limits.values() for limit in limits)
         if self._fleet_usd_per_hour is None:
             return limits
-        cap = Limit("fleet price", LimitUnit.USD_PER_HOUR, self._fleet_usd_per_hour)
+        usd_per_hour, place = self._fleet_usd_per_hour, "castor serve --fleet-usd-per-hour"
+        cap = Limit("fleet price", LimitUnit.USD_PER_HOUR, usd_per_hour, place=place)
         return (*limits, cap)
 
     def limits_beside_unsold(self, held: Iterable[HeldInstance]) -> tuple[Limit, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -41,6 +41,16 @@ BEST_POOL: Final = "best fixed pool, no later"
 CHEAPEST_POOL: Final = "cheapest fixed pool"
 OWN_RULE: Final = "marginal"
 OWN_RULE_ON_DEMAND: Final = f"{OWN_RULE}, {Purchase.ON_DEMAND.value} only"
+
+RULE_TITLES: Final[Mapping[str, str]] = {
+    BEST_POOL: "Best fixed pool that ends no later, in hindsight",
+    CHEAPEST_POOL: "Cheapest fixed pool, however late",
+    OWN_RULE: "Castor's own rule",
+    OWN_RULE_ON_DEMAND: "Castor's own rule, on-demand only",
+    "pollux": "Pollux, as published",
+    "throughput": "Scaling by throughput, as published",
+}
+"""Words for the names of rules that people read."""
 
 Rule = Callable[[Snapshot], Allocation | None]
 

@@ -26,11 +26,13 @@ from autoscaler.controller.predict.circumstances import circumstances_of
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.job import JobRecord
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.offer import Offer, limits_beside
+from autoscaler.domain.offer import Limit, Offer, limits_beside
 from autoscaler.domain.plan import Decision
 from autoscaler.domain.report import StepObservation, TrainingReport
+from autoscaler.domain.shards import UnfitOffer
+from autoscaler.domain.size_bars import BarKind, SizeBar, bar_of_bounds
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot, ThroughputModel
-from autoscaler.economics.forecasts.curves import CurvePoint, job_curves
+from autoscaler.economics.forecasts.curves import CurvePoint, JobCurves, job_curves
 from autoscaler.economics.forecasts.outlook import JobOutlook, NoOutlook, outlook
 from autoscaler.economics.supply.caches import PlanningCaches
 from autoscaler.goodput.draws import is_usable
@@ -69,6 +71,9 @@ class LiveCurve:
         decision: last decision; None before the first.
         value_of_time_usd_per_hour: value of time that the objective stands for now.
         noise_examples: present noise scale in examples; None if it is not known.
+        beyond: what forbids one more instance than the held ones; None: nothing, or a point of
+            the curve has it.
+        unfit: permitted offers that can't hold the job.
     """
 
     points: tuple[tuple[Offer, tuple[CurvePoint, ...]], ...]
@@ -79,6 +84,8 @@ class LiveCurve:
     decision: JournalEntry | None
     value_of_time_usd_per_hour: float
     noise_examples: float | None
+    beyond: SizeBar | None = None
+    unfit: tuple[UnfitOffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ class LiveJobs:
             curves = job_curves(job_state, snapshot, cache)
         if curves is None:
             return NoOutlook("no offer can hold the job")
+        curves = _with_whole_limits(curves, circumstances_of(self._status).limits)
         entries = self._store.journal.decisions(job.id, limit=1)
         entry = entries[0] if entries else None
         decided = None if entry is None else _decided_change(entry.decision, job_state.held)
@@ -138,6 +146,8 @@ class LiveJobs:
             decision=entry,
             value_of_time_usd_per_hour=curves.value_of_time_usd_per_hour,
             noise_examples=_noise_examples(job.report),
+            beyond=_bar_beyond(job, job_state, curves, offers),
+            unfit=job_state.unfit,
         )
 
     def outlook(
@@ -290,6 +300,43 @@ def _efficiency(batch: int, report: TrainingReport | None) -> float | None:
     if noise is None or not is_usable(noise):
         return None
     return float(efficiency(noise.examples, initial, batch))
+
+
+def _with_whole_limits(curves: JobCurves, limits: Iterable[Limit]) -> JobCurves:
+    """Return curves whose bars have the limits' maxima, of which other jobs leave the room."""
+    maxima = {limit.name: limit.maximum for limit in limits}
+
+    def whole(point: CurvePoint) -> CurvePoint:
+        bars = tuple(
+            replace(bar, maximum=maxima.get(bar.name, bar.maximum))
+            if bar.kind is BarKind.LIMIT
+            else bar
+            for bar in point.bars
+        )
+        return replace(point, bars=bars)
+
+    return replace(
+        curves,
+        points={offer: tuple(map(whole, points)) for offer, points in curves.points.items()},
+        held=None if curves.held is None else whole(curves.held),
+        alternative=None if curves.alternative is None else whole(curves.alternative),
+    )
+
+
+def _bar_beyond(
+    job: JobRecord, state: JobSnapshot, curves: JobCurves, offers: Mapping[str, Offer]
+) -> SizeBar | None:
+    """Return what forbids one more instance of the held offer; None if a point has that size."""
+    if curves.held is None:
+        return None
+    held = curves.held.allocation
+    points = curves.points.get(held.offer, ())
+    if any(point.allocation.instances > held.instances for point in points):
+        return None
+    bar = bar_of_bounds(job.spec.instances, offers[held.offer], held.instances + 1)
+    if bar is None and state.bounds_reason is not None:
+        return SizeBar(BarKind.FIXED, place=state.bounds_reason)
+    return bar
 
 
 def _noise_examples(report: TrainingReport | None) -> float | None:

@@ -7,14 +7,17 @@ the price and v the value of time. Allocations above the line make each example 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.size_bars import BarKind, SizeBar, bar_of_bounds
 from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.allocation.candidates import Candidates, candidates
 from autoscaler.economics.choice.demands import Demand, demand
+from autoscaler.economics.choice.requirements import affordable
 from autoscaler.economics.forecasts.forecast import bands_of
 from autoscaler.economics.pricing.price import price_of_progress
 from autoscaler.economics.supply.caches import PlanningCache
@@ -45,7 +48,7 @@ class CurvePoint:
         usd_per_million: price of a million useful examples, the value of time included.
         goodput_ahead: goodput over the rest of the job, if the noise scale is expected to change.
         is_measured: whether step times of this size were measured.
-        is_available: whether bounds, limits and refusals permit the allocation now.
+        bars: what forbids the allocation now; the maximum of a limit is what other jobs leave.
     """
 
     allocation: Allocation
@@ -55,7 +58,12 @@ class CurvePoint:
     usd_per_million: float
     goodput_ahead: float | None
     is_measured: bool
-    is_available: bool
+    bars: tuple[SizeBar, ...] = ()
+
+    @property
+    def is_available(self) -> bool:
+        """Whether bounds, limits, refusals and budget permit the allocation now."""
+        return not self.bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,10 @@ class _Curves:
             options.usd_per_second, value_of_time, self._goodput
         )
         self._bands = bands_of(options.goodput)
-        self._is_available = self._available()
+        self._is_within = fits(
+            supply.unit_uses[:, options.sizes.offer] * options.sizes.instances, supply.maximum
+        )
+        self._is_affordable = affordable(job, supply, options)
 
     def by_offer(self) -> dict[str, tuple[CurvePoint, ...]]:
         """Return the points with all devices in use, and the held one, by offer id."""
@@ -198,20 +209,24 @@ class _Curves:
             usd_per_million=float(self._usd_per_example[index]) * _MILLION,
             goodput_ahead=None if options.ahead is None else float(options.rate[index]),
             is_measured=bool(options.measured[index]),
-            is_available=bool(self._is_available[index]),
+            bars=tuple(self._bars(index)),
         )
 
-    def _available(self) -> BoolArray:
-        """Return which candidates bounds, limits and refusals permit now, (A,)."""
-        options, supply = self.candidates, self._supply
-        sizes = options.sizes
-        uses = supply.unit_uses[:, sizes.offer] * sizes.instances
-        is_within: BoolArray = np.asarray(fits(uses, supply.maximum).all(axis=0)) & options.allowed
-        refused = [offer.id in supply.unavailable for offer in options.offers]
-        is_refused = np.array(refused, dtype=np.bool_)[sizes.offer]
-        if options.held is not None:
-            is_kept = (sizes.offer == sizes.offer[options.held]) & (
-                sizes.instances <= sizes.instances[options.held]
-            )
-            is_refused &= ~is_kept
-        return is_within & ~is_refused
+    def _bars(self, index: int) -> Iterator[SizeBar]:
+        """Yield what forbids a candidate now."""
+        options, offer = self.candidates, self.candidates.offer_of(index)
+        instances = int(options.sizes.instances[index])
+        if not options.allowed[index]:  # a held size that is out of bounds
+            bar = bar_of_bounds(self._job.instances, offer, instances)
+            yield bar or SizeBar(BarKind.FIXED, place=self._job.bounds_reason or "")
+        for limit, is_within in zip(self._supply.limits, self._is_within[:, index], strict=True):
+            if not is_within:
+                room = limit.maximum
+                yield SizeBar(BarKind.LIMIT, limit.name, room, room, limit.unit, limit.place)
+        held = self._job.held
+        is_kept = held is not None and held.offer == offer.id and instances <= held.instances
+        if offer.id in self._supply.unavailable and not is_kept:
+            yield SizeBar(BarKind.REFUSED, offer.id)
+        budget = self._job.objective.budget_usd
+        if budget is not None and not is_kept and not self._is_affordable[index]:
+            yield SizeBar(BarKind.BUDGET, maximum=float(budget))

@@ -74,6 +74,8 @@ class Outlooks:
             decision=None if prediction.decision is None else decision_view(prediction.decision),
             value_of_time_usd_per_hour=value,
             noise_examples=prediction.noise_examples,
+            one_more_forbidden_by=prediction.beyond,
+            unfit=prediction.unfit,
         )
 
     def outlook(self, job: JobRecord) -> OutlookView:
@@ -182,6 +184,7 @@ def _point_view(
         goodput_ahead=point.goodput_ahead,
         measured=point.is_measured,
         available=point.is_available,
+        forbidden_by=point.bars,
     )
 
 

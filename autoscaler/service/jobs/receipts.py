@@ -7,7 +7,11 @@ from dataclasses import replace
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.controller.jobs.sessions import is_without_session
-from autoscaler.controller.predict.counterfactual import Alternative, counterfactual
+from autoscaler.controller.predict.counterfactual import (
+    RULE_TITLES,
+    Alternative,
+    counterfactual,
+)
 from autoscaler.domain.access import Identity
 from autoscaler.domain.instance import HeldInstance, by_job
 from autoscaler.domain.job import JobRecord
@@ -204,6 +208,7 @@ def _alternative_view(alternative: Alternative) -> AlternativeView:
         _band(alternative.seconds),
         alternative.allocation,
         alternative.problem,
+        RULE_TITLES.get(alternative.name, alternative.name),
     )
 
 

@@ -11,7 +11,9 @@ from typing import Final
 
 from autoscaler.domain.errors import CastorError
 from autoscaler.domain.plan import ReasonCode
+from autoscaler.domain.size_bars import BarKind, SizeBar
 from autoscaler.service.pages.formats import allocated, percent, predicted, rate
+from autoscaler.service.pages.size_bars import bar_text, forbidden_names
 from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookView
 
 # Values of an hour, as multiples of the present one, that are tried for an earlier end.
@@ -60,11 +62,12 @@ class JobAnswers:
     """Answers about a running job.
 
     `why` are sentences on its size, `earlier` earlier ends, the cheapest first; empty: none can be
-    had now.
+    had now. `forbidden` says what forbids faster sizes.
     """
 
     why: tuple[str, ...]
     earlier: tuple[EarlierEnd, ...]
+    forbidden: tuple[str, ...] = ()
 
 
 def job_answers(
@@ -76,7 +79,11 @@ def job_answers(
     """
     if curve.held is None or outlook.finish_seconds is None:
         return None
-    return JobAnswers(why_lines(curve, curve.held), earlier_ends(outlook, ask))
+    return JobAnswers(
+        why_lines(curve, curve.held),
+        earlier_ends(outlook, ask),
+        forbidden_lines(curve, curve.held),
+    )
 
 
 def why_lines(curve: CurveView, held: CurvePointView) -> tuple[str, ...]:
@@ -93,7 +100,7 @@ def why_lines(curve: CurveView, held: CurvePointView) -> tuple[str, ...]:
         f"At {rate(held.usd_per_hour)} a million useful examples cost "
         f"{predicted(held.usd_per_million_examples)} by its model{counted}.",
         *_cheapest(others, held),
-        *_one_more(others, held),
+        *_one_more(others, held, curve.one_more_forbidden_by),
         *_cheaper(others, held),
         *_barred(others, held),
     ]
@@ -136,11 +143,32 @@ def _barred(others: list[CurvePointView], held: CurvePointView) -> list[str]:
         return []
     return [
         f"{_name(barred)} would make each example {percent(-_change(barred, held))} cheaper, but "
-        "bounds, limits or refusals forbid it now."
+        f"can't be had now ({forbidden_names(barred.forbidden_by)})."
     ]
 
 
-def _one_more(others: list[CurvePointView], held: CurvePointView) -> list[str]:
+def forbidden_lines(curve: CurveView, held: CurvePointView) -> tuple[str, ...]:
+    """Return what forbids the sizes that are faster than the held one, each reason once."""
+    bars = [
+        bar
+        for offer in curve.offers
+        for point in offer.points
+        if point.goodput > held.goodput
+        for bar in point.forbidden_by
+    ]
+    if curve.one_more_forbidden_by is not None:
+        bars.append(curve.one_more_forbidden_by)
+    first: dict[tuple[BarKind, str], SizeBar] = {}
+    for bar in bars:
+        first.setdefault((bar.kind, bar.name), bar)
+    texts = [bar_text(bar) for bar in first.values()]
+    texts += [f"this offer can't hold it: {offer}" for offer in curve.unfit]
+    return tuple(f"{text[0].upper()}{text[1:]}." for text in texts)
+
+
+def _one_more(
+    others: list[CurvePointView], held: CurvePointView, beyond: SizeBar | None
+) -> list[str]:
     """Return what one more instance of the same offer would add."""
     wanted = held.allocation.instances + 1
     more = next(
@@ -153,10 +181,11 @@ def _one_more(others: list[CurvePointView], held: CurvePointView) -> list[str]:
         None,
     )
     if more is None:
-        return []
+        return [] if beyond is None else [f"One more can't be had now ({beyond.title})."]
     faster = percent(more.goodput / held.goodput - 1) if held.goodput > 0 else "no"
     dearer = rate(more.usd_per_hour - held.usd_per_hour)
-    barred = "" if more.available else " It can't be had now."
+    names = forbidden_names(more.forbidden_by)
+    barred = "" if more.available else f" It can't be had now ({names})."
     return [
         f"One more would make it {faster} faster for {dearer} more: "
         f"{_verdict(more, held)}.{barred}"

@@ -17,9 +17,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from autoscaler.clock import Clock
 from autoscaler.controller.predict.counterfactual import (
     BEST_POOL,
-    CHEAPEST_POOL,
     OWN_RULE,
-    OWN_RULE_ON_DEMAND,
 )
 from autoscaler.domain.access import NO_TEAM
 from autoscaler.domain.errors import Conflict
@@ -50,14 +48,6 @@ _FRESH_SECONDS: Final = 5.0
 _REPLAY_FRESH_SECONDS: Final = 600.0
 _LONGEST_WAIT_SECONDS: Final = 0.2
 _REFRESH_SECONDS: Final = 3
-_TITLES: Final = {
-    BEST_POOL: "Best fixed pool that ends no later, in hindsight",
-    CHEAPEST_POOL: "Cheapest fixed pool, however late",
-    OWN_RULE: "Castor's own rule",
-    OWN_RULE_ON_DEMAND: "Castor's own rule, on-demand only",
-    "pollux": "Pollux, as published",
-    "throughput": "Scaling by throughput, as published",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +210,6 @@ def costs_router(pages: Pages, content: CostPages, store: Store) -> APIRouter:
             job=job.id,
             view=None if isinstance(known, str) else known,
             problem=known if isinstance(known, str) else "",
-            titles=_TITLES,
         )
         return response if known is not None else _again(response)
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from autoscaler.domain.report import ReportSample
+from autoscaler.domain.size_bars import SizeBar
 from autoscaler.domain.time_use import CostCategory
 from autoscaler.wire.cost_messages import ReceiptView
 from autoscaler.wire.outlook_messages import CurvePointView, CurveView, OutlookView
@@ -30,7 +31,8 @@ class SizeStep:
         usd_per_hour: price that it adds.
         worth: goodput per dollar of the step, over that of the allocation before with the value
             of time. Above 1 each example becomes cheaper. None: nothing was held before.
-        is_available: whether bounds, limits and refusals permit it now.
+        is_available: whether bounds, limits, refusals and budget permit it now.
+        forbidden_by: what forbids it now.
     """
 
     instances: int
@@ -38,6 +40,7 @@ class SizeStep:
     usd_per_hour: float
     worth: float | None
     is_available: bool = True
+    forbidden_by: tuple[SizeBar, ...] = ()
 
     @property
     def pays(self) -> bool:
@@ -51,7 +54,8 @@ class Prospect:
 
     `goodputs` are mean goodputs of intervals of equal length, the oldest first. `offer` is the
     offer that the job holds, and `goodput` that of its model on what it holds. `last` is the step
-    to the present size, `next` the one beyond; None: unknown, or there is none.
+    to the present size, `next` the one beyond; None: unknown, or there is none. `beyond` forbids
+    any beyond; None: nothing, or `next` says what.
     """
 
     outlook: OutlookView
@@ -59,6 +63,7 @@ class Prospect:
     goodput: float | None = None
     last: SizeStep | None = None
     next: SizeStep | None = None
+    beyond: SizeBar | None = None
     goodputs: tuple[float, ...] = ()
     receipt: ReceiptView | None = None
 
@@ -81,6 +86,7 @@ def prospect_of(
         held.goodput,
         _step(by_instances.get(count - 1), held, value),
         _further(held, by_instances.get(count + 1), value),
+        curve.one_more_forbidden_by,
         goodputs,
     )
 
@@ -139,11 +145,19 @@ def _step(before: CurvePointView | None, after: CurvePointView, value: float) ->
     """Return the step between two sizes. `value` is the value of time in $/h."""
     instances = after.allocation.instances
     if before is None:
-        return SizeStep(instances, after.goodput, after.usd_per_hour, None, after.available)
+        forbidden_by = after.forbidden_by
+        return SizeStep(
+            instances, after.goodput, after.usd_per_hour, None, after.available, forbidden_by
+        )
     examples = after.goodput - before.goodput
     usd = after.usd_per_hour - before.usd_per_hour
     return SizeStep(
-        instances, examples, usd, _worth(before, examples, usd, value), after.available
+        instances,
+        examples,
+        usd,
+        _worth(before, examples, usd, value),
+        after.available,
+        after.forbidden_by,
     )
 
 

@@ -18,6 +18,7 @@ from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import session_token
 from autoscaler.service.pages import formats
+from autoscaler.service.pages.size_bars import forbidden_names, forbidden_text
 from autoscaler.service.pages.static_files import StaticFiles
 from autoscaler.wire.messages import JobView
 
@@ -93,6 +94,8 @@ class Pages:
             "version": version,
             "f": formats,
             "query": query,
+            "forbidden_text": forbidden_text,
+            "forbidden_names": forbidden_names,
         }
 
     def page(

@@ -57,12 +57,12 @@ def axis_of(
     Args:
         ends: earliest and latest end of each row.
         deadlines: deadlines of the rows.
-        now_seconds: present time; the axis begins here, or before the first event if that is far.
+        now_seconds: present time; the axis begins here, or before the first of several far events.
     """
     due = [deadline - now_seconds for deadline in deadlines if deadline > now_seconds]
     last = _last(sorted(end - now_seconds for _, end in ends if end > now_seconds), due)
     events = [*due, *(max(first - now_seconds, 0.0) for first, end in ends if end > now_seconds)]
-    begin = _begin(min(events, default=0.0), last)
+    begin = _begin(min(events), last) if len(events) > 1 else 0.0
     marks = _marks(begin, last)
     first_text = f"in {duration(begin)}" if begin else "now"
     return FinishAxis(now_seconds + begin, now_seconds + last, first_text, marks)

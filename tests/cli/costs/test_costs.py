@@ -46,6 +46,7 @@ BILL = CounterfactualView(
     *("digits", Decimal("20"), 3600.0, 4e6, 12, 3),
     alternatives=(
         AlternativeView("best fixed pool, no later", BAND, BAND, Allocation("gpu/spot", 2, 8)),
+        AlternativeView("marginal", BAND, BAND, title="Castor's own rule"),
         AlternativeView("pollux", problem="it can't plan this run"),
     ),
 )

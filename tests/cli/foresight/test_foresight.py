@@ -61,6 +61,21 @@ def test_another_objective_is_shown_beside_the_present_one(api: Api, castor: Cas
     assert view["objective"]["value_of_time_usd_per_hour"] == 40.0
 
 
+def test_without_options_only_the_present_objective_is_printed_and_how_to_ask(
+    api: Api, castor: Castor
+) -> None:
+    trains(api)
+    told = castor("what-if", "job")
+    assert told.count("finish in") == 1 and told.count("(9 in 10:") == 2, told
+    assert "present objective: balanced, at most 4 instances" in " ".join(told.split())
+    assert "add --value-of-time 40, --deadline 4h, --budget 20 or --max 8" in told
+
+
+def test_a_size_that_a_limit_forbids_names_it(api: Api, castor: Castor) -> None:
+    trains(api)
+    assert re.search(r"4 x large .*not available: \w", castor("curve", "job"))
+
+
 def test_the_history_is_a_table_over_time(api: Api, castor: Castor) -> None:
     trains(api)
     told = castor("history", "job", "--points", "8")

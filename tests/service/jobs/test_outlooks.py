@@ -13,6 +13,7 @@ from autoscaler.domain.objective import Objective, Preference
 from autoscaler.domain.offer import Limit, LimitUnit
 from autoscaler.domain.plan import Action
 from autoscaler.domain.report import ReportOrigin, StepObservation
+from autoscaler.domain.size_bars import BarKind
 from autoscaler.wire.messages import Change
 from autoscaler.wire.outlook_messages import Hypothesis
 from tests.service.agents import SPEC, joined, training_report
@@ -65,6 +66,38 @@ def test_the_curve_of_a_running_job_has_what_it_holds_and_what_was_measured(api:
     assert two.goodput == pytest.approx(64 / 0.12 * 0.75)
     assert view.noise_examples == pytest.approx(64.0)
     assert view.candidate is not None and view.decision is not None and not view.decided
+
+
+def test_what_forbids_a_size_has_its_value_and_its_place(api: Api) -> None:
+    trains(api)
+    view = api.client.curve("job")
+    points = [point for curve in view.offers for point in curve.points]
+    for point in points:
+        assert point.available == (not point.forbidden_by)
+    bars = {bar.name: bar for point in points for bar in point.forbidden_by}
+    maxima = {limit.name: limit.maximum for limit in api.world.controller.status.limits}
+    assert bars and all(bar.kind is BarKind.LIMIT for bar in bars.values())
+    for name, bar in bars.items():
+        assert bar.maximum == maxima[name] and bar.room is not None and bar.room <= maxima[name]
+    assert view.one_more_forbidden_by is None
+
+
+def test_one_more_than_the_most_instances_is_forbidden_by_the_bound(api: Api) -> None:
+    trains(api)
+    api.world.store.jobs.change_spec("job", instances=InstanceBounds(maximum=1))
+    bar = api.client.curve("job").one_more_forbidden_by
+    assert bar is not None and (bar.kind, bar.maximum) == (BarKind.MAXIMUM, 1)
+
+
+def test_a_budget_that_does_not_pay_a_start_forbids_the_size(api: Api) -> None:
+    trains(api)
+    spent = api.client.job("job").spent_usd
+    objective = Objective(budget_usd=spent + Decimal("0.0040"))
+    api.world.store.jobs.change_spec("job", objective=objective)
+    points = [point for curve in api.client.curve("job").offers for point in curve.points]
+    kinds = {bar.kind for point in points for bar in point.forbidden_by}
+    assert BarKind.BUDGET in kinds
+    assert points[0].available, "the held size goes on"
 
 
 def test_a_candidate_above_the_line_of_equal_price_is_cheaper_and_no_other(api: Api) -> None:

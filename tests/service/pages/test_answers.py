@@ -7,9 +7,16 @@ from decimal import Decimal
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.errors import Conflict
-from autoscaler.domain.offer import Purchase
+from autoscaler.domain.offer import LimitUnit, Purchase
 from autoscaler.domain.plan import Action, ReasonCode
-from autoscaler.service.pages.answers import earlier_ends, job_answers, why_lines
+from autoscaler.domain.shards import Unfit, UnfitOffer
+from autoscaler.domain.size_bars import BarKind, SizeBar
+from autoscaler.service.pages.answers import (
+    earlier_ends,
+    forbidden_lines,
+    job_answers,
+    why_lines,
+)
 from autoscaler.wire.messages import DecisionView
 from autoscaler.wire.outlook_messages import (
     CurvePointView,
@@ -66,7 +73,7 @@ def test_the_size_is_explained_by_the_price_of_progress_of_others() -> None:
     assert "One more would make it 6 % faster for $1.00/h more" in text
     assert "each example would cost 26 % more" in text
     assert "1 \u00d7 small costs $1.00/h, but is 44 % slower" in text
-    assert "4 \u00d7 small would make each example 50 % cheaper, but bounds" in text
+    assert "4 \u00d7 small would make each example 50 % cheaper, but can't be had now" in text
 
 
 def test_a_better_size_is_named_and_so_is_the_ground_of_the_decision() -> None:
@@ -75,8 +82,11 @@ def test_a_better_size_is_named_and_so_is_the_ground_of_the_decision() -> None:
     assert "2 \u00d7 small would make each example 50 % cheaper" in text
     assert "One more would make it 200 % faster for $1.00/h more" in text
     assert "50 % less" in text and "Castor measures this size" in text
-    barred = (points[0], replace(points[1], available=False))
-    assert "It can't be had now." in " ".join(why_lines(curve(*barred), barred[0]))
+    refused = SizeBar(BarKind.REFUSED, "small")
+    barred = (points[0], replace(points[1], available=False, forbidden_by=(refused,)))
+    assert "It can't be had now (refused by the cloud)." in " ".join(
+        why_lines(curve(*barred), barred[0])
+    )
 
 
 def test_an_earlier_end_has_its_price_and_a_useless_one_is_left_out() -> None:
@@ -102,3 +112,31 @@ def test_without_a_size_or_an_end_there_are_no_answers() -> None:
     assert job_answers(held_nothing, outlook(9, 1), lambda value: outlook(1, 1)) is None
     answers = job_answers(known, outlook(9, 1), lambda value: outlook(9, 1))
     assert answers is not None and answers.earlier == () and answers.why
+
+
+def test_what_forbids_a_size_is_named_once() -> None:
+    full = SizeBar(BarKind.LIMIT, "cores", 2, 1, LimitUnit.DEVICES, "castor serve --devices")
+    points = (
+        point(1, 10, 1.0),
+        replace(point(2, 18, 1.0), available=False, forbidden_by=(full,)),
+        replace(point(3, 26, 1.0), available=False, forbidden_by=(full,)),
+    )
+    known = curve(*points)
+    assert sum("can't be had now (cores)" in line for line in why_lines(known, points[0])) == 2
+    (only,) = forbidden_lines(known, points[0])
+    assert only == (
+        "The limit cores is 2 devices, of which other jobs hold 1 device (castor serve --devices)."
+    )
+    memory = UnfitOffer("v100", Unfit.MEMORY, 20e9, 16e9)
+    lines = forbidden_lines(replace(known, unfit=(memory,)), points[0])
+    assert lines[1] == "This offer can't hold it: v100: a device needs 20 GB and has 16 GB."
+
+
+def test_a_bound_beyond_the_curve_is_named() -> None:
+    most = SizeBar(BarKind.MAXIMUM, maximum=1, unit=LimitUnit.INSTANCES)
+    known = replace(curve(point(1, 10, 1.0)), one_more_forbidden_by=most)
+    assert known.held is not None
+    text = " ".join(why_lines(known, known.held))
+    assert "One more can't be had now (instances.max)." in text
+    words = "The job may hold 1 instance at most (instances.max of its job file)."
+    assert forbidden_lines(known, known.held) == (words,)

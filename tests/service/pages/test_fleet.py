@@ -136,6 +136,8 @@ def test_an_axis_begins_before_its_first_event_if_that_is_far() -> None:
     hours = axis_of([(NOW + 7500, NOW + 7900), (NOW + 8000, NOW + 9000)], [], NOW)
     assert hours.first_text == "in 2 h" and hours.first_seconds == NOW + 7200
     assert [text for _, text in hours.marks] == ["in 2 h 30 min"]
+    alone = axis_of([(NOW + 7500, NOW + 7900)], [], NOW)
+    assert alone.first_text == "now"
     soon = axis_of([(NOW + 600, NOW + 700), (NOW + 8000, NOW + 9000)], [], NOW)
     assert soon.first_text == "now"
 
