@@ -29,6 +29,10 @@ class SpecError(CastorError):
         self.field = field
 
 
+class OverQuota(SpecError):
+    """Upload beyond the bytes that a person or a study may store."""
+
+
 class UnknownJob(CastorError):
     """No job has this name."""
 

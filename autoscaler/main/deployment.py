@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import FastAPI
 
@@ -38,6 +39,7 @@ from autoscaler.service.access.logins import open_logins
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.job_log_limit import stored_limit
 from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.quotas import bundle_quota, study_quota
 from autoscaler.service.files.retention import FileRetention
 from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
@@ -105,7 +107,17 @@ class Deployment:
             *(self.store, self.controller.status, settings.notify, url, clock),
             settings.controller.fleet_usd,
         )
-        self._file_retention = FileRetention(state, self.store, keep_seconds, clock)
+        self._bundles = Bundles(
+            state / "bundles",
+            settings.maximum_bundle_bytes,
+            quota=bundle_quota(state / "bundles", self.store.owners, settings.owner_bundle_bytes),
+        )
+        self._trial_files = TrialFiles(
+            state / "files", quota=study_quota(state / "files", settings.study_file_bytes)
+        )
+        self._file_retention = FileRetention(
+            state, self.store, keep_seconds, clock, self._forget_file
+        )
         self.app = self._app()
 
     def tick(self) -> TickReport:
@@ -234,7 +246,7 @@ class Deployment:
 
     def _app(self) -> FastAPI:
         settings, store, status = self._settings, self.store, self.controller.status
-        bundles = Bundles(settings.state / "bundles", settings.maximum_bundle_bytes)
+        bundles = self._bundles
         stored = None if self.storage is None else StoredFiles(self.storage, bundles)
         secrets = _allowed_secrets(settings, os.environ)
         assignments = Assignments(
@@ -256,7 +268,7 @@ class Deployment:
         )
         self._studies = Studies(
             store,
-            TrialFiles(settings.state / "files"),
+            self._trial_files,
             self._woke,
             self._clock,
             status,
@@ -338,6 +350,11 @@ class Deployment:
             certificate_end_seconds=lambda: None if tls is None else certificate_end_seconds(tls),
         )
         return MetricsPage(sources)
+
+    def _forget_file(self, path: Path) -> None:
+        """Stop counting an uploaded file that was deleted."""
+        self._bundles.forget(path)
+        self._trial_files.forget(path)
 
     def _keep_console(self, held: HeldInstance, text: str) -> None:
         """Store the console output of an instance that did not start as its part of the log."""

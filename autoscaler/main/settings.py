@@ -30,6 +30,8 @@ class ServeSettings:
         heartbeat_seconds: the time between two heartbeats of an agent.
         lease_seconds: an agent without contact to a controller ends its instance after this time.
         maximum_bundle_bytes: the size limit of a packed working directory.
+        owner_bundle_bytes: the limit on all bundles that one person has uploaded.
+        study_file_bytes: the limit on the files of one study that its driver has not fetched.
         engine: the communication engine of new jobs; None selects the best one available.
         parent: the id of the parent process. When it dies, all jobs stop, all instances are
             terminated and the controller ends. None: no parent.
@@ -60,6 +62,8 @@ class ServeSettings:
     heartbeat_seconds: float = 1.0
     lease_seconds: float = 1800.0
     maximum_bundle_bytes: int = 1 << 30
+    owner_bundle_bytes: int = 20 << 30
+    study_file_bytes: int = 20 << 30
     engine: Engine | None = None
     parent: int | None = None
     follows: bool = False

@@ -27,6 +27,7 @@ STATUS_BY_ERROR: Final[Mapping[type[CastorError], int]] = {
     errors.NotFound: 404,
     errors.Outdated: 412,
     errors.Conflict: 409,
+    errors.OverQuota: 413,  # before its base
     errors.SpecError: 422,
     errors.Unavailable: 503,
     errors.StoreError: 503,

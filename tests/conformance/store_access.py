@@ -98,6 +98,10 @@ class OwnersConformance:
             store.owners.share(OwnedKind.BUNDLE, "sha", owner)
         owners = store.owners.of(OwnedKind.BUNDLE, "sha")
         assert owners == (Owner("ada", "vision"), Owner("bob", "nlp"))
+        store.owners.share(OwnedKind.BUNDLE, "other", Owner("bob", "nlp"))
+        store.owners.claim(OwnedKind.STUDY, "sha", Owner("eve"))
+        assert store.owners.all(OwnedKind.BUNDLE) == {"sha": owners, "other": owners[1:]}
+        assert store.owners.all(OwnedKind.PROGRAM) == {}
 
 
 class AuditConformance:

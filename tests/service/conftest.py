@@ -30,6 +30,7 @@ from autoscaler.service.access.logins import LoginProvider, Logins
 from autoscaler.service.access.oidc_settings import OidcSettings
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.files.logs import Logs
+from autoscaler.service.files.quotas import bundle_quota, study_quota
 from autoscaler.service.files.stored import StoredFiles
 from autoscaler.service.files.stored_logs import StoredLogs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
@@ -95,6 +96,17 @@ class Api:
         notifications = Notifications(world.store, status, targets, self.url, clock)
         _Present.rooms = replace(_Present.rooms, notifications=notifications)
         return notifications
+
+    def limit_uploads(self, person_bytes: int, study_bytes: int) -> None:
+        """Bound the bundles of each person and the files of each study from now on."""
+        bundles, files, rooms = (
+            self.directory / "bundles",
+            self.directory / "files",
+            _Present.rooms,
+        )
+        quota = bundle_quota(bundles, self.world.store.owners, person_bytes)
+        _Present.rooms = replace(rooms, bundles=Bundles(bundles, 1000, quota=quota))
+        rooms.studies._files = TrialFiles(files, 1000, quota=study_quota(files, study_bytes))
 
     @property
     def client(self) -> Client:

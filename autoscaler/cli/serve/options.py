@@ -91,6 +91,19 @@ JobLogs = Annotated[
         "instances are dropped, the oldest first."
     ),
 ]
+OwnerBundles = Annotated[
+    str,
+    Option(
+        help="Size of all bundles of one person together, as 20GiB; larger uploads are refused."
+    ),
+]
+StudyFiles = Annotated[
+    str,
+    Option(
+        help="Size of all files of one study that its driver has not fetched, as 20GiB; larger "
+        "uploads are refused."
+    ),
+]
 Observe = Annotated[
     bool, Option("--observe", help="Plan and show decisions, but launch and end no instance.")
 ]
@@ -244,6 +257,8 @@ def serve(
     lease: Lease = "30m",
     keep: Keep = "30d",
     job_logs: JobLogs = "10GiB",
+    owner_bundles: OwnerBundles = "20GiB",
+    study_files: StudyFiles = "20GiB",
     observe: Observe = False,
     engine: HowTrained = None,
     secrets: Secrets = None,
@@ -300,6 +315,8 @@ def serve(
         lease=lease,
         keep=keep,
         job_logs=job_logs,
+        owner_bundles=owner_bundles,
+        study_files=study_files,
         observe=observe,
         fleet=fleet,
         pools=pools or (),

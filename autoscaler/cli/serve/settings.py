@@ -42,8 +42,8 @@ _JOB_USD, _STUDY_USD = Decimal(50), Decimal(200)
 _MOST_RECLAIMS_PER_HOUR: Final = 3600.0
 _DAY_SECONDS: Final = 86_400.0
 _LEAST_KEEP_SECONDS: Final = _DAY_SECONDS
-_LEAST_LOG_BYTES: Final = 1 << 20
-_MOST_LOG_BYTES: Final = 1 << 60
+_LEAST_SIZE_BYTES: Final = 1 << 20
+_MOST_SIZE_BYTES: Final = 1 << 60
 _LEAST_LEASE_SECONDS, _LONGEST_LEASE_SECONDS = 60.0, _DAY_SECONDS
 
 
@@ -61,6 +61,8 @@ def serve_settings(
     lease: str = "30m",
     keep: str = "30d",
     job_logs: str = "10GiB",
+    owner_bundles: str = "20GiB",
+    study_files: str = "20GiB",
     observe: bool = False,
     fleet: Path | None = None,
     pools: Sequence[str] = (),
@@ -95,13 +97,15 @@ def serve_settings(
             study_usd=_default_usd(study_usd, _STUDY_USD, pools, "--study-usd"),
             listing_seconds=_LISTING_SECONDS["cloud" if pools else "local"],
             keep_seconds=_keep_seconds(keep),
-            job_log_bytes=_log_bytes(job_logs),
+            job_log_bytes=_size_bytes(job_logs, "--job-logs"),
             observes=observe,
             shares=rules.shares,
             discounts=rules.discounts,
         ),
         times=TrainingTimes(checkpoint_interval_seconds=checkpoint_seconds),
         lease_seconds=_lease_seconds(lease),
+        owner_bundle_bytes=_size_bytes(owner_bundles, "--owner-bundles"),
+        study_file_bytes=_size_bytes(study_files, "--study-files"),
         local=None if pools and devices is None else local,
         pools=tuple(pools),
         secret_directories=tuple(_secret_directory(path, state) for path in secrets),
@@ -251,8 +255,8 @@ def _keep_seconds(text: str) -> float:
     return keep_seconds
 
 
-def _log_bytes(text: str) -> int:
-    """Return the limit on the logs of a job in bytes, from 1 MiB to 1 EiB.
+def _size_bytes(text: str, option: str) -> int:
+    """Return a limit on the files of a job, a person or a study in bytes, from 1 MiB to 1 EiB.
 
     Raises:
         SpecError: the text is no size, or the size is out of range.
@@ -261,9 +265,9 @@ def _log_bytes(text: str) -> int:
         size_bytes = int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError:
         size_bytes = 0
-    if not _LEAST_LOG_BYTES <= size_bytes <= _MOST_LOG_BYTES:
+    if not _LEAST_SIZE_BYTES <= size_bytes <= _MOST_SIZE_BYTES:
         message = f'"{text}" must be a size such as 500MB or 10GiB, from 1MiB to 1EiB'
-        raise SpecError(message, "--job-logs")
+        raise SpecError(message, option)
     return size_bytes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +28,16 @@ class FileRetention:
     Checkpoints and outputs of jobs stay: only their owners know whether they need them.
     """
 
-    def __init__(self, state: Path, store: Store, keep_seconds: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        state: Path,
+        store: Store,
+        keep_seconds: float,
+        clock: Clock,
+        on_deleted: Callable[[Path], None] = lambda path: None,
+    ) -> None:
         """Delete below `state` what has not been used for `keep_seconds`."""
+        self._on_deleted = on_deleted
         self._state = state
         self._store = store
         self._keep_seconds = keep_seconds
@@ -59,6 +67,7 @@ class FileRetention:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+                self._on_deleted(path)
         return len(paths)
 
     def _attempt(self) -> None:

@@ -55,7 +55,8 @@ class UploadedForm:
 class Upload:
     """Route dependency that receives a form with files, whose token comes first.
 
-    The files are removed after the request. The application's state has the `Bundles`.
+    The files are removed after the request. The application's state has the `Bundles`, and that
+    of the request its person, whom a `Permit` before this dependency has set.
     """
 
     checks_form = True
@@ -66,6 +67,7 @@ class Upload:
         Raises:
             NotAllowed: the form is not one of this session's pages.
             SpecError: the form is malformed, or too large.
+            OverQuota: the person has too many bytes of bundles.
             Unavailable: the disk is nearly full.
         """
         bundles: Bundles = request.app.state.bundles
@@ -79,12 +81,14 @@ class Upload:
                 require_form_token(request, value)
             seen.append(name)
 
-        with bundles.workplace() as workplace:
-            files = workplace / "files"
-            files.mkdir()
-            parser = UploadParser(boundary, files, bundles.maximum_bytes, check)
-            uploaded = await receive_form(parser, bundles.checked(request.stream()))
-            yield UploadedForm(uploaded, files, workplace)
+        async with bundles.arriving(request.state.person) as count:
+            with bundles.workplace() as workplace:
+                files = workplace / "files"
+                files.mkdir()
+                parser = UploadParser(boundary, files, bundles.maximum_bytes, check)
+                chunks = bundles.checked(request.stream(), count)
+                uploaded = await receive_form(parser, chunks)
+                yield UploadedForm(uploaded, files, workplace)
 
 
 class JobUploads:
@@ -120,7 +124,7 @@ class JobUploads:
         bundle = pack(directory, archive, maximum_bytes=job_file.maximum_bytes)
         require_files(bundle, directory)
         require_script(job_file.spec.command, directory)
-        self._bundles.keep(bundle.sha256, archive)
+        self._bundles.keep(bundle.sha256, archive, requester.owner.person)
         self._store.owners.share(OwnedKind.BUNDLE, bundle.sha256, requester.owner)
         requester.record(bundle.sha256, action=AccessAction.ADD_BUNDLE)
         return bundle.sha256

@@ -35,7 +35,7 @@ def bundles_router(bundles: Bundles, store: Store) -> APIRouter:
         requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE)),
     ) -> Created:
         """Upload the packed working directory of a job."""
-        await bundles.receive(sha256, request.stream())
+        await bundles.receive(sha256, request.stream(), requester.owner.person)
         await run_in_threadpool(store.owners.share, OwnedKind.BUNDLE, sha256, requester.owner)
         await run_in_threadpool(requester.record, sha256)
         return Created()

@@ -62,6 +62,7 @@ class Permit:
         identity = people.known(presented)
         if identity is None:
             identity = await in_thread_of(path, people.identity, presented)
+        request.state.person = identity.person
         name = self._subject(request, identity)
         require_permitted(identity, self.action, name)  # as far as the role alone decides
         if RULES[self.action].subject is Subject.JOB:

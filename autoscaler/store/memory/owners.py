@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from autoscaler.domain.access import Owner
 from autoscaler.store.memory.tables import Tables
@@ -30,6 +31,14 @@ class MemoryOwners(Owners):
     def of(self, kind: OwnedKind, name: str) -> tuple[Owner, ...]:
         with self._lock:
             return tuple(self._owners.get((kind, name), {}).values())
+
+    def all(self, kind: OwnedKind) -> Mapping[str, tuple[Owner, ...]]:
+        with self._lock:
+            return {
+                name: tuple(owners.values())
+                for (of_kind, name), owners in self._owners.items()
+                if of_kind is kind and owners
+            }
 
     def release(self, kind: OwnedKind, name: str) -> None:
         with self._lock:

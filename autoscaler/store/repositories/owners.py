@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import StrEnum
 
 from autoscaler.domain.access import Owner
@@ -30,6 +31,10 @@ class Owners(ABC):
     @abstractmethod
     def of(self, kind: OwnedKind, name: str) -> tuple[Owner, ...]:
         """Return the owners of a thing, the first one first; empty if it has none."""
+
+    @abstractmethod
+    def all(self, kind: OwnedKind) -> Mapping[str, tuple[Owner, ...]]:
+        """Return the owners of all things of a kind by name, the first one first."""
 
     @abstractmethod
     def release(self, kind: OwnedKind, name: str) -> None:

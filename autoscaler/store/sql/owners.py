@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
@@ -36,6 +38,14 @@ class SqlOwners(Owners):
     def of(self, kind: OwnedKind, name: str) -> tuple[Owner, ...]:
         with self._database.read() as session:
             return tuple(row.to(Owner) for row in _rows(session, kind, name))
+
+    def all(self, kind: OwnedKind) -> Mapping[str, tuple[Owner, ...]]:
+        with self._database.read() as session:
+            rows = select(OwnerRow).where(OwnerRow.kind == kind).order_by(OwnerRow.id)
+            owners: dict[str, tuple[Owner, ...]] = {}
+            for row in session.scalars(rows):
+                owners[row.name] = (*owners.get(row.name, ()), row.to(Owner))
+            return owners
 
     def release(self, kind: OwnedKind, name: str) -> None:
         with self._database.write() as session:

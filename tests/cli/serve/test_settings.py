@@ -154,6 +154,17 @@ def test_the_logs_of_a_job_have_a_size() -> None:
             with_job_logs(text)
 
 
+def test_the_uploads_of_a_person_and_of_a_study_have_a_size() -> None:
+    default = settings_with()
+    assert default.owner_bundle_bytes == default.study_file_bytes == 20 << 30
+    other = settings_with(owner_bundles="2GiB", study_files="500MB")
+    assert (other.owner_bundle_bytes, other.study_file_bytes) == (2 << 30, 500_000_000)
+    with pytest.raises(SpecError, match='--owner-bundles: "0" must be a size'):
+        settings_with(owner_bundles="0")
+    with pytest.raises(SpecError, match='--study-files: "much" must be a size'):
+        settings_with(study_files="much")
+
+
 def with_secrets(state: Path, *directories: Path, variables: str = "") -> ServeSettings:
     return settings_with(state, secrets=directories, secret_variables=variables)
 

@@ -38,7 +38,7 @@ def test_two_uploads_of_one_bundle_at_the_same_time_do_not_meet(tmp_path: Path) 
 
     async def both() -> None:
         parts = parts_of(archive)
-        await asyncio.gather(*(bundles.receive(sha256, arriving(*parts)) for _ in range(2)))
+        await asyncio.gather(*(bundles.receive(sha256, arriving(*parts), "ada") for _ in range(2)))
 
     asyncio.run(both())
     assert bundles.path(sha256).read_bytes() == archive.read_bytes()
@@ -51,21 +51,21 @@ def test_a_bundle_that_is_not_what_its_name_says_is_refused(
 ) -> None:
     bundles = Bundles(tmp_path, 1000)
     with pytest.raises(SpecError, match="is damaged"):
-        asyncio.run(bundles.receive(SHA256, arriving(content)))
+        asyncio.run(bundles.receive(SHA256, arriving(content), "ada"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bundle_is_never_overwritten(tmp_path: Path) -> None:
     bundles = Bundles(tmp_path / "bundles", 1000)
     archive, sha256 = packed(tmp_path)
-    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive)), "ada"))
     kept = bundles.path(sha256).read_bytes()
     other, other_sha256 = packed(tmp_path, "import os")
     with pytest.raises(SpecError, match=f"holds {other_sha256[:12]}, not {sha256[:12]}"):
-        asyncio.run(bundles.receive(sha256, arriving(*parts_of(other))))
+        asyncio.run(bundles.receive(sha256, arriving(*parts_of(other)), "ada"))
     again = gzip.compress(gzip.decompress(kept), 1)
     assert again != kept
-    asyncio.run(bundles.receive(sha256, arriving(again)))
+    asyncio.run(bundles.receive(sha256, arriving(again), "ada"))
     assert bundles.path(sha256).read_bytes() == kept
 
 
@@ -228,14 +228,14 @@ def test_a_disk_that_is_nearly_full_takes_no_logs_and_files_until_there_is_room(
     bundles = Bundles(tmp_path / "bundles", 1000, space)
     archive, sha256 = packed(tmp_path)
     with pytest.raises(Unavailable, match="the bundle must wait"):
-        asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+        asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive)), "ada"))
     assert not [path for path in (tmp_path / "bundles").iterdir()]
     files = TrialFiles(tmp_path / "files", space=space)
     with pytest.raises(Unavailable, match="the file of study sweep must wait"):
         asyncio.run(files.receive("sweep", SHA256, arriving(b"text")))
     free["bytes"] = 1000
     assert logs.append("job", "job-0-1", 0, b"a line\n") == 7
-    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive))))
+    asyncio.run(bundles.receive(sha256, arriving(*parts_of(archive)), "ada"))
 
 
 def test_an_upload_that_fills_the_disk_is_cut_off(tmp_path: Path) -> None:
