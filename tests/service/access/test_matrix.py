@@ -6,7 +6,8 @@ table fails the first test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ import pytest
 from autoscaler.domain.access import Identity, Owner, Role
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.service.access.permissions import RULES, is_permitted
+from autoscaler.service.access.request_gate import SESSION_COOKIE
+from autoscaler.service.routes.permits import routes_of
 from autoscaler.wire.access_messages import InvitationRequest, TokenRequest
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.messages import JoinRequest
@@ -24,7 +27,7 @@ from autoscaler.wire.study_messages import StudyLease
 from tests.conformance.store_programs import memory
 from tests.controller.world import World
 from tests.service.agents import SPEC, joined
-from tests.service.conftest import Api, served
+from tests.service.conftest import Api, application, served
 from tests.service.jobs.test_resume import give_back
 from tests.service.test_every_route import JOIN, LOGINS, ROUTES, Route
 
@@ -133,6 +136,48 @@ LOGIN_STATUS: Final = {
     "GET /login/callback": 401,
 }
 
+# Pages and their forms, for the identities that may see and send them.
+PAGES: Final[dict[str, frozenset[str]]] = {
+    "GET /": EVERYONE,
+    "GET /jobs": EVERYONE,
+    "GET /jobs/{name}": EVERYONE,
+    "GET /jobs/{name}/what-if": EVERYONE,
+    "GET /jobs/{name}/counterfactual": EVERYONE,
+    "GET /jobs/{name}/log": OWN,
+    "GET /jobs/{name}/change": OWN,
+    "POST /jobs/{name}/change": OWN,
+    "GET /jobs/{name}/stop": OWN,
+    "POST /jobs/{name}/stop": OWN,
+    "POST /jobs/{name}/resume": OWN,
+    "GET /jobs/{name}/again": OWN,
+    "POST /jobs/{name}/again": OWN,
+    "GET /submit": SUBMITTERS,
+    "POST /submit/upload": SUBMITTERS,
+    "GET /studies": EVERYONE,
+    "GET /studies/{study}": EVERYONE,
+    "GET /offers": EVERYONE,
+    "GET /costs": EVERYONE,
+    "GET /events": EVERYONE,
+    "POST /fleet/freeze": OPERATORS,
+    "POST /fleet/unfreeze": OPERATORS,
+    "GET /fleet/drain": OPERATORS,
+    "POST /fleet/drain": OPERATORS,
+    "GET /people": ADMINS,
+    "POST /people/{name}/invitation": ADMINS,
+    "POST /people/{name}/standing": ADMINS,
+    "POST /people/{name}/removal": ADMINS,
+    "GET /people/{name}": SELF,
+    "POST /people/{name}/tokens": SELF,
+    "POST /people/{name}/tokens/{token}/revocation": SELF,
+    "GET /audit": ADMINS,
+    "POST /sign-out": EVERYONE,
+    "POST /theme": EVERYONE,
+}
+# Pages that begin a session, or that all pages load.
+OPEN_TO_ALL: Final = frozenset(
+    {"GET /sign-in", "POST /sign-in", "GET /open", "GET /sign-in/provider", "GET /static/{name}"}
+)
+
 
 @dataclass
 class Matrix:
@@ -149,6 +194,23 @@ class Matrix:
         body = self._body(identity, route)
         address = self.api.url + self._address(route)
         return httpx.request(route.method, address, headers=headers, content=body).status_code
+
+    def page_status(self, key: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        """Return the status of a request of a page, and where it leads."""
+        method, path = key.split(" ")
+        is_of_tokens = path == "/people/{name}" or "/tokens" in path
+        name = (PERSON if is_of_tokens else "zoe") if path.startswith("/people") else JOB
+        address = self.api.url + re.sub(r"\{\w+\}", name, path)
+        with httpx.stream(method, address, headers=headers) as reply:  # events have no end
+            return reply.status_code, reply.headers.get("location", "")
+
+    def bearer(self, identity: str) -> dict[str, str]:
+        token = self.tokens[identity]
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def cookie(self, identity: str) -> dict[str, str]:
+        token = self.tokens[identity]
+        return {} if token is None else {"Cookie": f"{SESSION_COOKIE}={token}"}
 
     def _address(self, route: Route) -> str:
         name = JOB
@@ -260,6 +322,47 @@ def test_a_route_permits_those_in_the_table_only(matrix: Matrix, route: Route) -
                 identity,
                 status,
             )
+
+
+def test_every_page_is_in_a_table() -> None:
+    pages = {
+        f"{method} {route.path}"
+        for route in routes_of(application().routes)
+        if not route.include_in_schema
+        for method in route.methods - {"HEAD"}
+    }
+    assert pages == set(PAGES) | OPEN_TO_ALL, "add the page, and who may see it"
+
+
+@pytest.mark.parametrize("key", PAGES)
+def test_a_page_permits_those_in_the_table_only(matrix: Matrix, key: str) -> None:
+    for identity in (*NOBODY, *NODES):
+        assert matrix.page_status(key, matrix.bearer(identity))[0] == 401, identity
+        assert matrix.page_status(key, matrix.cookie(identity))[0] == 401, identity
+        status, place = matrix.page_status(key, {**matrix.cookie(identity), "Accept": "text/html"})
+        if key.startswith("GET"):
+            assert (status, place.partition("?")[0]) == (303, "/sign-in"), identity
+        else:
+            assert status == 401, identity
+    for identity in PEOPLE:
+        status, _ = matrix.page_status(key, matrix.bearer(identity))
+        assert status < 500 and status != 401, identity
+        assert (status != 403) == (identity in PAGES[key]), (identity, status)
+        by_cookie, _ = matrix.page_status(key, matrix.cookie(identity))
+        if key.startswith("GET"):
+            assert by_cookie == status, identity
+        else:
+            without_form = (401, 403, 422) if "upload" in key else (401, 403)
+            assert by_cookie in without_form, f"{identity} sent no form of a page"
+
+
+def test_pages_that_begin_a_session_answer_everyone_alike(matrix: Matrix) -> None:
+    for identity in (*NOBODY, *PEOPLE, *NODES):
+        for headers in (matrix.bearer(identity), matrix.cookie(identity)):
+            assert matrix.page_status("GET /sign-in", headers)[0] == 200, identity
+            assert matrix.page_status("GET /static/{name}", headers)[0] == 404, identity
+            for key in ("POST /sign-in", "GET /open"):  # without a token, and without a code
+                assert matrix.page_status(key, headers)[0] in (401, 429), (identity, key)
 
 
 def test_every_action_has_a_rule_and_a_higher_role_may_do_as_much() -> None:
