@@ -83,9 +83,7 @@ def serve_settings(
     """
     _require_numbers(boot_seconds, checkpoint_seconds, reclaims_per_hour, fleet_usd_per_hour)
     rules = FleetFile() if fleet is None else load_fleet(fleet)
-    local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
-    if devices is not None:
-        local = replace(local, devices=_cores(devices))
+    local = _local_settings(boot_seconds, reclaims_per_hour, devices)
     public_url = None if public_url is None else _public_url(public_url)
     tls = encryption.files(state.absolute(), host, public_url)
     return ServeSettings(
@@ -116,6 +114,14 @@ def serve_settings(
         oidc=identity_provider.settings(host, public_url, tls),
         **settings,
     )
+
+
+def _local_settings(
+    boot_seconds: float, reclaims_per_hour: float, devices: str | None
+) -> LocalSettings:
+    """Return the settings of instances on this machine, on all of its cores without `devices`."""
+    local = LocalSettings(catalogue=default_catalogue(boot_seconds, reclaims_per_hour))
+    return local if devices is None else replace(local, devices=_cores(devices))
 
 
 def _require_numbers(
