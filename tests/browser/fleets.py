@@ -6,11 +6,14 @@ Large fleets are copies of the jobs of a simulated one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 from autoscaler.cli.simulate.market import read_market
 from autoscaler.cli.simulate.options import SimulateOptions
@@ -21,7 +24,8 @@ from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import CloudInstance, CloudState, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
 from autoscaler.domain.objective import Objective, Preference
-from autoscaler.domain.report import ReportOrigin
+from autoscaler.domain.report import ReportOrigin, TrainingReport
+from autoscaler.domain.time_use import CostCategory, TimeCount, TimeUse
 from autoscaler.policies.registry import create_policy
 from autoscaler.simulator.profiles.profiles import read_profiles
 from autoscaler.simulator.scenario import Scenario
@@ -110,8 +114,43 @@ def simulated_fleet(jobs: Sequence[SimulatedJob], seconds: float) -> FleetState:
     cloud = SimulatedProvider(SimulatedCloud(settings, clock), store.settings.controller_id())
     simulation = _Paused(scenario, store, cloud, policy, clock)
     simulation.until_seconds = START_SECONDS + seconds
-    simulation.run()
+    with _losses(store):
+        simulation.run()
+    _count_time(store, clock.now())
     return FleetState(store, simulation._controller.status, clock)
+
+
+@contextmanager
+def _losses(store: Store) -> Iterator[None]:
+    """Let all reports have a made-up loss, as simulated trainings have none."""
+    add = store.reports.add
+
+    def add_with_loss(
+        job: str, report: TrainingReport, origin: ReportOrigin, now_seconds: float
+    ) -> bool:
+        share = report.progress_examples / (report.total_examples or 1e6)
+        ripple = 0.03 * math.sin(report.step / 7.0) + 0.02 * math.sin(report.step / 3.1)
+        loss = 0.9 + 2.4 * math.exp(-4.0 * share) + ripple
+        return add(job, replace(report, metrics={"loss": loss}), origin, now_seconds)
+
+    with mock.patch.object(store.reports, "add", add_with_loss):
+        yield
+
+
+def _count_time(store: Store, now_seconds: float) -> None:
+    """Count the time of all instances, of which simulated agents report nothing."""
+    for job in store.jobs.all():
+        for held in store.instances.of_job(job.id, include_ended=True):
+            if held.launched_seconds is None:
+                continue
+            until_seconds = held.ended_seconds or now_seconds
+            trained_seconds = held.training_seconds or until_seconds
+            boot_seconds = max(trained_seconds - held.launched_seconds, 0.0)
+            trained = max(until_seconds - trained_seconds, 0.0)
+            pause_seconds = min(30.0, trained)
+            use = TimeUse(trained - pause_seconds, boot_seconds, pause_seconds=pause_seconds)
+            count = TimeCount(held.launched_seconds, use, CostCategory.USEFUL)
+            store.time_uses.count(held.id, job.id, count, held.launched_seconds)
 
 
 def usual_jobs() -> tuple[SimulatedJob, ...]:

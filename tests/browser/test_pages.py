@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
+from autoscaler.domain.job import JobRecord
+from autoscaler.service.instances.assignments import Assignments
 from tests.browser.conftest import PICTURES, Visitor, visiting
 from tests.browser.fleets import (
     FleetState,
@@ -54,8 +57,16 @@ TOO_WIDE = "document.scrollingElement.scrollWidth > innerWidth"
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Yield the API of a fleet of five jobs."""
-    with served(usual_fleet(), tmp_path_factory.mktemp("usual")) as api:  # type: ignore[arg-type]
+    with (
+        mock.patch.object(Assignments, "checkpoint_place", _shown_place),
+        served(usual_fleet(), tmp_path_factory.mktemp("usual")) as api,  # type: ignore[arg-type]
+    ):
         yield api
+
+
+def _shown_place(assignments: Assignments, job: JobRecord) -> str:
+    """Return the location of a job's checkpoints in pictures: not that of this test."""
+    return f"/var/lib/castor/jobs/{job.files_of}/checkpoints"
 
 
 def settle(visitor: Visitor, path: str) -> None:

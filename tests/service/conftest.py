@@ -180,7 +180,7 @@ def application() -> FastAPI:
         room.name: _Present(room.name) for room in fields(ServiceDependencies)
     }
     rooms["optuna_dashboard"] = OPTUNA_DASHBOARD
-    return create_app(ServiceDependencies(**rooms), "0")
+    return create_app(ServiceDependencies(**rooms), "0.1.0")
 
 
 def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDependencies:
@@ -199,7 +199,7 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
         verifiers=api.verifiers,
     )
     live = LiveJobs(store, status, 60.0, clock, create_policy("marginal"))
-    views = Views(store, status, assignments, "0")
+    views = Views(store, status, assignments, "0.1.0")
     return ServiceDependencies(
         store=store,
         authentication=authentication,

@@ -47,6 +47,11 @@ class SizeStep:
         """Whether the step makes each example cheaper."""
         return self.worth is not None and self.worth > PAYS_FROM
 
+    @property
+    def bar_share(self) -> float:
+        """Share of its bar that is filled: half at 1 x, none where it would lose goodput."""
+        return min(max((self.worth or 0.0) / 2.0, 0.0), 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Prospect:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from threading import Event
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,6 +78,14 @@ def test_a_step_pays_if_it_makes_each_example_cheaper() -> None:
     # 8 more for $1, against 10 for $1 and $1 of waiting; then 1 more for $1, against 18 for $3.
     assert prospect.last.worth == 8 / (10 / 2) and prospect.last.pays
     assert prospect.next.worth == 1 / (18 / 3) and not prospect.next.pays
+
+
+@pytest.mark.parametrize(("goodput", "share"), [(2.0, 0.0), (15.0, 0.5), (40.0, 1.0)])
+def test_the_bar_of_a_step_stays_in_its_frame(goodput: float, share: float) -> None:
+    """Draw a step that loses goodput, whose worth is below 0, and one of great worth."""
+    step = prospect_of(OUTLOOK, curve(point(1, 10), point(2, goodput), held=0), ()).next
+    assert step is not None and step.worth is not None
+    assert (step.worth < 0) is (goodput < 10) and step.bar_share == share
 
 
 def test_the_first_instance_has_no_worth_and_the_last_one_no_step_beyond() -> None:
