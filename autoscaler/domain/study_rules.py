@@ -83,6 +83,9 @@ def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) 
             raise SpecError(f"must be minimize or maximize, not {quoted(direction)}", "directions")
     if terms.to_begin is not None:
         require_count(terms.to_begin, "terms.to_begin", MOST_NUMBER, least=0)
+    for name, count in (("under_way", terms.under_way), ("ended", terms.ended)):
+        if count is not None:
+            require_count(count, f"terms.{name}", MOST_NUMBER, least=0)
     if terms.full_work is not None:
         require_positive(terms.full_work, "terms.full_work", MOST_EXAMPLES)
     require_at_most(len(terms.later), "terms.later", _MOST_RUNGS)
@@ -90,12 +93,20 @@ def require_valid_statement(terms: StudyTerms, trials: Sequence[TrialProgress]) 
         require_count(rung.trials, "terms.later.trials", MOST_NUMBER, least=0)
         require_number(rung.work, "terms.later.work", 0.0, MOST_EXAMPLES)
     for trial in trials:
-        require_line(trial.job, "trials.job")
-        require_number(trial.progress, "trials.progress", 0.0, MOST_EXAMPLES)
-        if trial.decided_at is not None:
-            require_number(trial.decided_at, "trials.decided_at", 0.0, MOST_EXAMPLES)
-        for progress, _ in trial.reports:
-            require_number(progress, "trials.reports", 0.0, MOST_EXAMPLES)
+        _require_valid_progress(trial)
+
+
+def _require_valid_progress(trial: TrialProgress) -> None:
+    require_line(trial.job, "trials.job")
+    require_number(trial.progress, "trials.progress", 0.0, MOST_EXAMPLES)
+    if trial.decided_at is not None:
+        require_number(trial.decided_at, "trials.decided_at", 0.0, MOST_EXAMPLES)
+    for progress, _ in trial.reports:
+        require_number(progress, "trials.reports", 0.0, MOST_EXAMPLES)
+    for result in trial.results:
+        require_count(result.number, "trials.results.number", MOST_NUMBER, least=0)
+        if result.seconds is not None:
+            require_number(result.seconds, "trials.results.seconds", 0.0, LONGEST_STUDY_SECONDS)
 
 
 def require_valid_answers(answers: Sequence[GivenAnswer], ended: Sequence[TrialEnd]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.trial import TrialEnding
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class StudyTerms:
     number of trials still to begin; None: unlimited. A complete trial makes `full_work` of
     progress; None: unknown. Trials of a `synchronous` search wait for each other at rungs; `later`
     are the rungs after the present one. `directions` are minimize or maximize, one for each value
-    of a result. `best` is the best first value so far.
+    of a result. `best` is the best first value so far. `under_way` and `ended` count the trials of
+    the study; None: an earlier driver, which does not report them.
     """
 
     objective: Objective = Objective()
@@ -39,6 +41,21 @@ class StudyTerms:
     synchronous: bool = False
     later: tuple[LaterRung, ...] = ()
     best: float | None = None
+    under_way: int | None = None
+    ended: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """End of the trial of that number in its study; short trials run one after another in a job.
+
+    `value` is the first final value; None without one. `seconds` it took; None: unknown.
+    """
+
+    number: int
+    ending: TrialEnding
+    value: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,7 @@ class TrialProgress:
     `features` are its numeric and boolean hyper-parameters. `reports` are (progress, value). A
     trial at `decided_at` waits there for others; if it `pauses`, it can release its instances
     meanwhile. A trial that `has_ended` makes no more progress.
+    Several short trials of one job share the progress of the first; `results` are new ends of all.
     """
 
     job: str
@@ -58,6 +76,7 @@ class TrialProgress:
     reports: tuple[tuple[float, float], ...] = ()
     pauses: bool = False
     has_ended: bool = False
+    results: tuple[TrialOutcome, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -83,7 +102,8 @@ class TrialSpeed:
 class TrialRecord:
     """Last reported state of a trial, at `told_seconds`, while it trained on `trained`.
 
-    `heard` has the time at which each report first arrived: (progress, seconds since the epoch).
+    `heard` has the time at which each report first arrived: (progress, seconds since the epoch),
+    and `results` the ended trials of the job, each with the time at which its end arrived.
     """
 
     stands: TrialProgress
@@ -91,13 +111,16 @@ class TrialRecord:
     trained: Allocation | None = None
     speeds: tuple[TrialSpeed, ...] = ()
     heard: tuple[tuple[float, float], ...] = ()
+    results: tuple[tuple[float, TrialOutcome], ...] = ()
 
     @classmethod
     def first(
         cls, stands: TrialProgress, trained: Allocation | None, now_seconds: float
     ) -> TrialRecord:
         """Return the record of a trial at its first statement."""
-        return cls(stands, now_seconds, trained, heard=_report_arrivals((), stands, now_seconds))
+        heard = _report_arrivals((), stands, now_seconds)
+        results = _with_results((), stands, now_seconds)
+        return cls(replace(stands, results=()), now_seconds, trained, (), heard, results)
 
     def told(
         self, stands: TrialProgress, trained: Allocation | None, now_seconds: float
@@ -107,16 +130,22 @@ class TrialRecord:
         A stretch gives no speed if the size changed or the trial went back to a checkpoint.
         Waiting at a barrier is not counted.
         """
+        results = _with_results(self.results, stands, now_seconds)
+        stands = replace(stands, results=())
         work = stands.progress - self.stands.progress
         seconds = now_seconds - self.told_seconds
         if work == 0 and trained == self.trained:
             goes_on = self.stands.waits and not stands.waits
-            return replace(
-                self, stands=stands, told_seconds=now_seconds if goes_on else self.told_seconds
-            )
+            told_seconds = now_seconds if goes_on else self.told_seconds
+            return replace(self, stands=stands, told_seconds=told_seconds, results=results)
         heard = _report_arrivals(self.heard, stands, now_seconds)
         record = replace(
-            self, stands=stands, told_seconds=now_seconds, trained=trained, heard=heard
+            self,
+            stands=stands,
+            told_seconds=now_seconds,
+            trained=trained,
+            heard=heard,
+            results=results,
         )
         if trained is None or trained != self.trained:
             return record
@@ -133,6 +162,15 @@ def _report_arrivals(
     return tuple(
         (progress, known_arrivals.get(progress, now_seconds)) for progress, _ in stands.reports
     )
+
+
+def _with_results(
+    results: tuple[tuple[float, TrialOutcome], ...], stands: TrialProgress, now_seconds: float
+) -> tuple[tuple[float, TrialOutcome], ...]:
+    """Return the results with those of a statement, of which each trial's first counts."""
+    known = {result.number for _, result in results}
+    new = ((now_seconds, result) for result in stands.results if result.number not in known)
+    return (*results, *new)
 
 
 def _with_stretch(speeds: tuple[TrialSpeed, ...], new: TrialSpeed) -> tuple[TrialSpeed, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar
 
@@ -122,13 +123,17 @@ class RungView:
 
 @dataclass(frozen=True, slots=True)
 class BestValueView:
-    """Improvement of a study's best first value, by a report of the trial `job`."""
+    """Improvement of a study's best first value, by a report of the trial `job`.
+
+    `trial` is the number of the trial whose end brought it; None: it was a report.
+    """
 
     at_seconds: float
     spent_usd: float
     value: float
     job: str
     progress: float
+    trial: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,8 @@ class StudyHistoryView:
     """Course of a study: its rungs, its best value by time and cost, and what it held.
 
     `times` are evenly spaced, since the Unix epoch. `instances` (all trials together),
-    `usd_per_hour` and `spent_usd` have one value for each.
+    `usd_per_hour` and `spent_usd` have one value for each. `job_usd` is the cost of each job, in
+    which several short trials may have run.
     """
 
     study: str
@@ -146,3 +152,4 @@ class StudyHistoryView:
     spent_usd: tuple[float, ...]
     best: tuple[BestValueView, ...]
     rungs: tuple[RungView, ...]
+    job_usd: Mapping[str, float] = field(default_factory=dict)

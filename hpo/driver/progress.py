@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -11,7 +13,8 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from autoscaler.domain.objective import Objective
-from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress
+from autoscaler.domain.terms import LaterRung, StudyTerms, TrialOutcome, TrialProgress
+from autoscaler.domain.trial import TrialEnding
 from hpo.optuna_internals import halving_settings
 from hpo.protocol import attributes
 from hpo.samplers_and_pruners.synchronous_halving import SynchronousHalvingPruner
@@ -28,14 +31,16 @@ class ProgressReporter:
         self._terms: StudyTerms | None = None
         self._acknowledged: dict[str, TrialProgress] = {}
         self._ended: dict[str, TrialProgress] = {}
+        self._results: dict[str, tuple[TrialOutcome, ...]] = {}
 
     def record_end(self, job: str, trial: FrozenTrial) -> None:
         """Record the end of a trial for the next report.
 
-        Several short trials may share a job; only the first of them is reported.
+        Several short trials may share a job: the first one's progress is reported, and all ends.
         """
         if not self._has_ended(job):
             self._ended[job] = progress(self._study, job, trial)
+        self._results[job] = (*self._results.get(job, ()), trial_outcome(trial))
 
     def changes(
         self, under_way: Mapping[str, FrozenTrial], to_begin: int | None
@@ -53,9 +58,17 @@ class ProgressReporter:
         changed = [
             entry for entry in current_progress if self._acknowledged.get(entry.job) != entry
         ]
-        if not (changed or self._ended) and current == self._terms:
+        later = [
+            self._acknowledged[job]
+            for job in self._results
+            if job not in self._ended and job in self._acknowledged
+        ]
+        if not (changed or self._ended or later) and current == self._terms:
             return None
-        return current, (*self._ended.values(), *changed)
+        reported = (*self._ended.values(), *later, *changed)
+        return current, tuple(
+            replace(entry, results=self._results.get(entry.job, ())) for entry in reported
+        )
 
     def _has_ended(self, job: str) -> bool:
         heard = self._acknowledged.get(job)
@@ -66,7 +79,14 @@ class ProgressReporter:
         self._terms = current
         for entry in reported:
             self._ended.pop(entry.job, None)
-            self._acknowledged[entry.job] = entry
+            self._acknowledged[entry.job] = replace(entry, results=())
+            left = tuple(
+                result
+                for result in self._results.pop(entry.job, ())
+                if result not in entry.results
+            )
+            if left:
+                self._results[entry.job] = left
 
 
 def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> StudyTerms:
@@ -78,6 +98,8 @@ def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> St
     if complete:
         choose = min if directions[0] == "minimize" else max
         best = choose(trial.values[0] for trial in complete)
+    states = Counter(trial.state for trial in trials)
+    waiting, running = states[TrialState.WAITING], states[TrialState.RUNNING]
     return StudyTerms(
         objective=objective,
         directions=directions,
@@ -86,6 +108,20 @@ def terms(study: optuna.Study, objective: Objective, to_begin: int | None) -> St
         synchronous=isinstance(study.pruner, SynchronousHalvingPruner),
         later=_later(study, trials),
         best=best,
+        under_way=running,
+        ended=len(trials) - waiting - running,
+    )
+
+
+def trial_outcome(trial: FrozenTrial) -> TrialOutcome:
+    """Return the result of an ended trial."""
+    ending = {TrialState.COMPLETE: TrialEnding.COMPLETE, TrialState.PRUNED: TrialEnding.PRUNED}
+    duration = trial.duration
+    return TrialOutcome(
+        number=trial.number,
+        ending=ending.get(trial.state, TrialEnding.FAILED),
+        value=trial.values[0] if trial.values else None,
+        seconds=None if duration is None else max(duration.total_seconds(), 0.0),
     )
 
 

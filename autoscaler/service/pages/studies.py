@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -26,14 +26,23 @@ _TRIALS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class TrialLine:
-    """Row of a trial: its state in a word, and its last report."""
+    """Row of a trial: its state in a word, and its last report or final value.
+
+    `number` is that in the study; None: not known. Trials that ran in one job after another have
+    shares of its cost `usd` by their `seconds`. Where these are unknown, `job_usd` is the cost of
+    their job.
+    """
 
     job: str
     state: str
-    progress: float
+    progress: float | None
     decided_at: float | None
     value: float | None
     trained: str | None
+    number: int | None = None
+    seconds: float | None = None
+    usd: float | None = None
+    job_usd: float | None = None
 
 
 def studies_pages_router(
@@ -65,6 +74,11 @@ def studies_pages_router(
         may_see_stays = _may_see_stays(gate, requester.identity, study)
         stays = studies.stays(study) if may_see_stays else ()
         held = {stay.job for stay in stays if stay.to_seconds is None}
+        lines = [
+            line
+            for record in view.trials
+            for line in trial_lines(record, held, history.job_usd.get(record.stands.job))
+        ]
         return pages.page(
             request,
             "study.html",
@@ -77,7 +91,8 @@ def studies_pages_router(
             stays=stays,
             stays_drawing=stays_chart(stays, clock.now()),
             best_drawing=best_chart(history),
-            trials=[_trial_row(record, held) for record in view.trials[-_TRIALS:]][::-1],
+            trials=lines[-_TRIALS:][::-1],
+            line_count=len(lines),
         )
 
     return router
@@ -89,6 +104,40 @@ def _may_see_stays(gate: AccessGate, identity: Identity, study: str) -> bool:
     except Forbidden:
         return False
     return True
+
+
+def trial_lines(
+    record: TrialRecord, held: set[str], job_usd: float | None
+) -> tuple[TrialLine, ...]:
+    """Return the rows of all trials of a job, which cost `job_usd`; None: not known.
+
+    Short trials have only results; the first trial of a job has reports, too.
+    """
+    stands, results = record.stands, [result for _, result in record.results]
+    first = _trial_row(record, held)
+    if not results:
+        return (replace(first, usd=job_usd),)
+    known = [result.seconds for result in results if result.seconds is not None]
+    total_seconds = sum(known) if len(known) == len(results) and stands.has_ended else 0.0
+    lines: list[TrialLine] = []
+    for result in results:
+        usd = None
+        if job_usd is not None and result.seconds is not None and total_seconds:
+            usd = job_usd * result.seconds / total_seconds
+        base = replace(first, progress=None, decided_at=None, value=None) if lines else first
+        line = replace(
+            base,
+            state=result.ending,
+            value=base.value if result.value is None else result.value,
+            number=result.number,
+            seconds=result.seconds,
+            usd=usd,
+            job_usd=job_usd if usd is None else None,
+        )
+        lines.append(line)
+    if not stands.has_ended:
+        lines.append(first)
+    return tuple(lines)
 
 
 def _trial_row(record: TrialRecord, held: set[str]) -> TrialLine:

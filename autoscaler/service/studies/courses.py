@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autoscaler.domain.terms import TrialProgress, TrialRecord
+from autoscaler.domain.trial import TrialEnding
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.ledger.series import grid, spending_series
 from autoscaler.store.store import Store
@@ -22,29 +23,36 @@ MOST_POINTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class _HeardValue:
-    """First value of a report of the trial `job`, which arrived at `at_seconds`."""
+    """First value of a report or of the end of a trial in `job`, which arrived at `at_seconds`.
+
+    A `trial` is the number of one that ended; None: the report of the job's first trial.
+    """
 
     at_seconds: float
     job: str
     progress: float
     value: float
+    trial: int | None = None
 
 
 def study_summary(store: Store, view: StudyView) -> StudySummary:
-    """Return the line of a study in a list."""
+    """Return the line of a study in a list. Its driver counts trials that share a job."""
+    terms = view.terms
     ended = sum(record.stands.has_ended for record in view.trials)
     held = {instance.job for instance in store.instances.alive()}
     running = sum(
         record.stands.job in held and not record.stands.has_ended for record in view.trials
     )
-    terms = view.terms
+    waiting = len(view.trials) - ended - running
+    if terms is not None and terms.ended is not None and terms.under_way is not None:
+        ended, running = terms.ended, max(terms.under_way - waiting, 0)
     return StudySummary(
         name=view.name,
         driver=view.driver,
         directions=() if terms is None else terms.directions,
         best=None if terms is None else terms.best,
         running=running,
-        waiting=len(view.trials) - ended - running,
+        waiting=waiting,
         ended=ended,
         spent_usd=view.spent_usd,
         usd_per_hour=view.usd_per_hour,
@@ -86,9 +94,14 @@ def course_of_study(
         usd_per_hour=series.usd_per_hour,
         spent_usd=series.spent_usd,
         best=tuple(
-            BestValueView(value.at_seconds, usd, value.value, value.job, value.progress)
+            BestValueView(
+                value.at_seconds, usd, value.value, value.job, value.progress, value.trial
+            )
             for value, usd in zip(improvements, costs, strict=True)
         ),
+        job_usd={
+            job: float(usd) for job, usd in ledger.by_job(now_seconds).items() if job in jobs
+        },
         rungs=rungs_of(view.trials, None if view.terms is None else view.terms.full_work),
     )
 
@@ -126,12 +139,16 @@ def _is_maximized(view: StudyView) -> bool:
 
 
 def _heard(trials: Iterable[TrialRecord]) -> Iterator[_HeardValue]:
-    """Yield all reports of the trials of which the time is known."""
+    """Yield all reports of the trials of which the time is known, and all final values."""
     for record in trials:
         values = dict(record.stands.reports)
         for progress, at_seconds in record.heard:
             if progress in values:
                 yield _HeardValue(at_seconds, record.stands.job, progress, values[progress])
+        for at_seconds, result in record.results:
+            if result.value is not None and result.ending is TrialEnding.COMPLETE:
+                job, progress = record.stands.job, record.stands.progress
+                yield _HeardValue(at_seconds, job, progress, result.value, result.number)
 
 
 def _improvements(heard: Iterable[_HeardValue], is_maximized: bool) -> Iterator[_HeardValue]:

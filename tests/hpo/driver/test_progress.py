@@ -112,3 +112,25 @@ def test_what_was_heard_is_not_stated_again() -> None:
     assert [each.has_ended for each in changes[1]] == [True]
     statements.acknowledge(*changes)
     assert statements.changes({}, 0) is None
+
+
+def test_all_short_trials_of_a_job_are_stated_with_their_ends() -> None:
+    study = optuna.create_study()
+    statements = ProgressReporter(study, Objective())
+    stated: list[tuple[int, float | None]] = []
+    for number, value in enumerate((3.0, 1.0, 2.0)):
+        server, trial = begun(study)
+        study.tell(trial, value)
+        statements.record_end("job", server.frozen())
+        changes = statements.changes({}, 0)
+        assert changes is not None
+        if number == 1:
+            changes = statements.changes({}, 0)  # it was not heard, and is stated again
+            assert changes is not None
+        current, (progressed,) = changes
+        assert (current.ended, current.under_way) == (number + 1, 0)
+        stated += [(result.number, result.value) for result in progressed.results]
+        assert all(result.seconds is not None for result in progressed.results)
+        statements.acknowledge(*changes)
+        assert statements.changes({}, 0) is None
+    assert stated == [(0, 3.0), (1, 1.0), (2, 2.0)]
