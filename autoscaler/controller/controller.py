@@ -41,6 +41,7 @@ from autoscaler.controller.plan.isolation import (
     planning_by,
 )
 from autoscaler.controller.plan.triggers import replan_triggers
+from autoscaler.controller.plan.waiting import WaitingJobs
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.alarm import ModelAlarm
 from autoscaler.domain.budget import BudgetPlan
@@ -95,8 +96,9 @@ class ControllerStatus:
     counts plans made without the policy's solver because it failed, was missing or timed out.
     `budgets` are the standings of shared budgets, `budget_plans` the last plan's results by scope.
     `job_troubles` and `study_troubles` hold the present errors, by job id or study name, and
-    `in_force` the present decisions by job id. `fleet_spent_usd` is the cost of all jobs, ever;
-    None without a budget of the fleet. `snapshot` is the last one that was taken for a plan.
+    `in_force` the present decisions, `planned_seconds` the times of the latest plans with them,
+    both by job id. `fleet_spent_usd` is the cost of all jobs, ever; None without a budget of the
+    fleet. `snapshot` is the last one that was taken for a plan.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -118,6 +120,7 @@ class ControllerStatus:
     alarms: Mapping[str, ModelAlarm] = field(default_factory=dict)
     stalls: Mapping[str, str] = field(default_factory=dict)
     in_force: Mapping[str, Decision] = field(default_factory=dict)
+    planned_seconds: Mapping[str, float] = field(default_factory=dict)
     hands_off: str | None = None
     budgets: tuple[BudgetStanding, ...] = ()
     budget_plans: Mapping[str, BudgetPlan] = field(default_factory=dict)
@@ -180,6 +183,7 @@ class Controller:
         self._reversals = Reversals()
         self._hands_off: str | None = None
         self._planning_trouble: str | None = None
+        self._waiting = WaitingJobs()
         self._known_unplanned: frozenset[str] = frozenset()
         self._job_errors = lifecycle.troubles
         self.status = ControllerStatus()
@@ -237,6 +241,7 @@ class Controller:
             for job in jobs
             if job.phase in PLANNED_PHASES and not self._lifecycle.is_finishing(job, now_seconds)
         ]
+        self._waiting.begin(planned, alive)
         plan, decisions = self._plan(planned, alive, now_seconds)
         self._record_unplanned({job.id for job in jobs}, now_seconds)
         if self._hands_off is None:
@@ -325,6 +330,8 @@ class Controller:
         self._in_force = {
             job_id: decision for job_id, decision in self._in_force.items() if job_id in left_out
         } | decided
+        times = {**self.status.planned_seconds, **dict.fromkeys(decided, now_seconds)}
+        self.status.planned_seconds = {job: times[job] for job in times.keys() & self._in_force}
         settled = {job.id for job in snapshot.jobs if job.trained == job.held}
         reported = tuple(
             self._with_hands_off(decision)
@@ -398,14 +405,16 @@ class Controller:
             self._job_errors.attempt(job_id, "release of instances", release)
         for job_id, decision in in_force.items():
             order = partial(self._order, decision, planned[job_id], now_seconds)
-            self._job_errors.attempt(job_id, "order of instances", order)
+            obstacle = self._job_errors.attempt(job_id, "order of instances", order)
+            self._waiting.hinder(job_id, obstacle)
 
-    def _order(self, decision: Decision, spec: JobSpec, now_seconds: float) -> None:
+    def _order(self, decision: Decision, spec: JobSpec, now_seconds: float) -> str | None:
+        """Carry a decision out; return why instances that it wants are not ordered now."""
         if decision.action is Action.STOP:
             self._stop(decision, now_seconds)
-            return
+            return None
         alive, offers = self._store.instances.alive(), self.status.believed.offers
-        self._reconciler.order_missing(decision, spec, alive, offers, now_seconds)
+        return self._reconciler.order_missing(decision, spec, alive, offers, now_seconds)
 
     def _stop(self, decision: Decision, now_seconds: float) -> None:
         is_budget = decision.ground is ReasonCode.STOPS
@@ -483,6 +492,7 @@ class Controller:
         self.status.study_troubles = self._study_errors.by_subject()
         unplanned = self._planning.unplanned.items()
         self.status.job_troubles = {
+            **self._waiting.troubles(self._planning_trouble, bool(self._market.offers)),
             **self._job_errors.by_subject(),
             **{job: f"can't be planned: {entry.reason}" for job, entry in unplanned},
         }

@@ -88,6 +88,8 @@ class DecisionView:
     `ground` is a `ReasonCode` or the code of a newer version, empty if the policy sets none.
     `note` names constraints that can't be kept, and is part of `reason`, too. `plan` is the number
     of its plan, which the span of a trace has as `castor.plan`; None from an older controller.
+    `planned_seconds` is the time of the latest plan that made or kept the decision; None if the
+    present controller has not.
     """
 
     at_seconds: float
@@ -100,6 +102,7 @@ class DecisionView:
     ground: str = ""
     note: str = ""
     plan: int | None = None
+    planned_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

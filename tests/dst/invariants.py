@@ -12,6 +12,7 @@ from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobRecord
 from autoscaler.ledger.ledger import Ledger
 from tests.dst.cloud import Machine
+from tests.dst.reasons import present_causes
 from tests.dst.scheduler import Killed
 from tests.dst.study_invariants import StudyInvariants, is_of_study
 from tests.dst.trainers import Agent
@@ -169,7 +170,9 @@ class Invariants:
         """
         world = self._world
         for job in world.store.jobs.alive():
-            raise Violation(f"every job ends: {job.id} is {job.phase}: {self._reason(job.id)}")
+            raise Violation(
+                f"every job ends: {job.id} is {job.phase}: {'; '.join(self._causes(job.id))}"
+            )
         if not self.is_all_over():
             raise Violation(f"zero when all is done: {self._remains()}")
         pending = world.store.intents.pending(world.clock.now() + 1e6)
@@ -376,23 +379,17 @@ class Invariants:
             self._idle_seconds[name] += seconds
             if self._idle_seconds[name] < _STUCK_SECONDS or self._steps % _REASON_STEPS:
                 continue
-            if not self._reason(name):
+            if not self._causes(name):
                 self._break("a job makes progress or says why not", name)
 
-    def _reason(self, job: str) -> str:
-        """Return what the API says about a job that does not train; empty if nothing."""
+    def _causes(self, job: str) -> list[str]:
+        """Return the causes that the API names now for a job that does not train."""
         status, view = self._world.ask("GET", f"/v1/jobs/{job}")
-        if status != 200:
-            return f"status {status}"
-        decision = view.get("decision") or {}
-        parts = (
-            view.get("trouble"),
-            view.get("hands_off"),
-            decision.get("reason"),
-            *view.get("false_starts", ()),
-            *(event["text"] for event in view.get("events", ())[:2]),
+        if status != 200:  # a controller may die meanwhile
+            return [f"status {status}"]
+        return present_causes(
+            view, self._world.clock.now(), self._now_seconds - self._unhealthy_seconds
         )
-        return "; ".join(part for part in parts if part)
 
     def _remains(self) -> str:
         world = self._world

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 from unittest import mock
@@ -27,6 +28,7 @@ from autoscaler.controller.budgets.guard import BudgetGuard, Budgets, LaunchGate
 from autoscaler.controller.budgets.spending import _Sums
 from autoscaler.controller.jobs.gangs import Gang
 from autoscaler.controller.observe.instance_sync import Observer
+from autoscaler.controller.plan.isolation import IsolatedPlanning
 from autoscaler.ledger import bill
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.instances import MemoryInstances
@@ -112,6 +114,23 @@ def _repeated_retries() -> AbstractContextManager[Any]:
     return mock.patch.object(driver, "enqueue_retries", enqueue)
 
 
+def _silent_waits() -> AbstractContextManager[Any]:
+    """Decide only once that a job holds nothing: later plans have no decision for it."""
+    plan, known = IsolatedPlanning.plan, set[tuple[int, str]]()
+
+    def without_waits(self: Any, snapshot: Any) -> Any:
+        made, planned = plan(self, snapshot)
+        kept = []
+        for decision in made.decisions:
+            if decision.current is not None or (id(self), decision.job) not in known:
+                kept.append(decision)
+            if decision.current is None:
+                known.add((id(self), decision.job))
+        return replace(made, decisions=tuple(kept)), planned
+
+    return mock.patch.object(IsolatedPlanning, "plan", without_waits)
+
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "launches are not recorded before their call": _forgotten_order,
     "EC2: each try has a new client token": _new_token_each_time,
@@ -166,6 +185,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "drivers that were overtaken may submit": _no_op(Tables, "require_driver"),
     "retries are enqueued again": _repeated_retries,
+    "plans forget the jobs that wait": _silent_waits,
     "no minimum is billed": lambda: mock.patch.object(
         bill.PricePeriod, "minimum_billed_seconds", 0
     ),

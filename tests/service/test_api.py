@@ -107,6 +107,22 @@ def test_what_can_not_run_here_is_refused_with_the_key_and_the_way_out(
     assert api.client.jobs() == ()
 
 
+def test_a_decision_has_the_time_of_the_latest_plan_that_keeps_it(api: Api) -> None:
+    world = api.world
+    job = world.submit()
+    world.set_target(job, 1)
+    world.tick(6)
+    decided = api.client.job(job).decision
+    assert decided is not None and decided.planned_seconds is not None
+    world.tick(20)
+    kept = api.client.job(job).decision
+    assert kept is not None and kept.at_seconds == decided.at_seconds
+    assert kept.planned_seconds is not None
+    assert kept.planned_seconds >= decided.planned_seconds + 20
+    world.controller.status.in_force = {}
+    assert api.client.job(job).decision == replace(kept, planned_seconds=None)
+
+
 def test_what_a_job_would_come_to_is_told_before_it_is_submitted(api: Api) -> None:
     spec = JobSpec("new", ("true",), total_examples=1e6)
     plan = api.client.plan(spec)

@@ -140,8 +140,11 @@ class Reconciler:
         alive: Sequence[HeldInstance],
         offers: Sequence[Offer],
         now_seconds: float,
-    ) -> None:
+    ) -> str | None:
         """Order the instances that the decision wants and the job lacks, as far as limits permit.
+
+        Returns why some of them are not ordered now; None: nothing is missing, or false starts are
+        the reason.
 
         A trial takes idle instances of its study before it orders, and waits for those about to
         become idle. `alive` are the instances of all jobs. `offers` have present estimates.
@@ -151,14 +154,14 @@ class Reconciler:
         decision = as_launched(decision, wanted)
         if decision.placement is not None:
             self._order_shares(decision.job, decision.placement, wanted, alive, now_seconds)
-            return
+            return None
         target = decision.target
         if target is None:
-            return
+            return None
         alike = [held for held in wanted if held.offer == target.offer]
         size = gang_size(spec, target.devices_used)
-        if size is None:  # these instances can't hold whole copies of the model
-            return
+        if size is None:
+            return f"{target.offer} can't hold whole copies of the model"
         self._use(alike, target.devices_used, now_seconds)
         missing, most_held = target.instances - len(alike), target.instances
         if missing > 0 and size == 1:
@@ -167,21 +170,27 @@ class Reconciler:
             )
             missing, most_held = missing - handed_over - promised, most_held - promised
         if target.offer in self._store.capacity.unavailable(now_seconds):
-            return
+            return self._refused_text(target.offer) if missing > 0 else None
         if missing > 0 and self._is_backed_off(decision.job, target.offer, now_seconds):
-            return
+            return None
         if size > 1:
             gangs = missing_gangs(alike, target.instances, size)
-            self._order_gangs(decision.job, target, (gangs, size), alive, now_seconds)
-            return
+            return self._order_gangs(decision.job, target, (gangs, size), alive, now_seconds)
         is_alone = target.instances == 1 and not wanted
         zones = other_zones(target.offer, offers, now_seconds) if is_alone else []
         for number in range(missing):
             if not self._has_room(target.offer, alive, number):
                 self._make_room(target.offer, alive, now_seconds)
-                return
+                return _no_room_text(target.offer)
             alternatives = self._permitted(decision.job, zones, alive, now_seconds)
             self._order(decision.job, target, most_held, now_seconds, alternatives)
+        return None
+
+    def _refused_text(self, offer: str) -> str:
+        """Return why an offer is not ordered after its cloud refused a launch."""
+        refusal = self._store.capacity.refusals().get(offer)
+        reason = "" if refusal is None else f": {refusal.reason}"
+        return f"{offer} is not ordered again yet, because its last launch was refused{reason}"
 
     def _use(
         self, instances: Sequence[HeldInstance], devices_used: int, now_seconds: float
@@ -200,19 +209,21 @@ class Reconciler:
         missing: tuple[int, int],
         alive: Sequence[HeldInstance],
         now_seconds: float,
-    ) -> None:
+    ) -> str | None:
         """Order whole gangs of the target: `missing` is their number, and the instances of each.
 
         A gang is ordered only if the limits permit all of its instances.
+
+        Returns why a gang is not ordered now; None: all are.
         """
         gangs, size = missing
         if not gangs:
-            return
+            return None
         number = next_number(self._store.instances.of_job(job, include_ended=True))
         for ordered in range(gangs):
             if not self._has_room(target.offer, alive, (ordered + 1) * size - 1):
                 self._make_room(target.offer, alive, now_seconds)
-                return
+                return _no_room_text(target.offer)
             for index in range(size):
                 self._store.instances.order_up_to(
                     target.instances,
@@ -223,6 +234,7 @@ class Reconciler:
                     now_seconds,
                     seat=GangSeat(number + ordered, index, size),
                 )
+        return None
 
     def _permitted(
         self,
@@ -346,6 +358,13 @@ class Reconciler:
             if used + (ordered + 1) * limit.use(offer) > limit.maximum + 1e-9:
                 return False
         return True
+
+
+def _no_room_text(offer: str) -> str:
+    return (
+        f"the limits leave no room for {offer} beside the instances of all jobs; those that leave "
+        "count until they have ended"
+    )
 
 
 def _most_use(limit: Limit, held: HeldInstance, offers: Mapping[str, Offer]) -> float:

@@ -21,7 +21,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.instance import HeldInstance, InstancePhase
 from autoscaler.domain.job import JobPhase, JobRecord
 from autoscaler.domain.offer import is_stale
-from autoscaler.domain.plan import Decision
+from autoscaler.domain.plan import Action, Decision
 from autoscaler.domain.report import Failure
 from autoscaler.domain.spending import DailyCost
 from autoscaler.domain.time_use import TimeUse
@@ -134,7 +134,7 @@ class Views:
             reported_seconds=job.reported_seconds,
             goodput_predicted=predicted,
             eta_seconds=remaining_seconds_of(job, predicted),
-            decision=None if decision is None else decision_view(decision),
+            decision=None if decision is None else self._decision(decision),
             attempt=job.attempt,
             stop_reason=job.stop_reason,
             cause=job.cause or (sessionless_text(job) if is_sessionless else None),
@@ -259,6 +259,13 @@ class Views:
         costs = self.stored_costs.sums(now_seconds).daily()
         return tuple(cost for cost in costs if first <= cost.day <= last)
 
+    def _decision(self, entry: JournalEntry) -> DecisionView:
+        """Return the view of a job's latest recorded decision, which may still be in force."""
+        view, in_force = decision_view(entry), self._status.in_force.get(entry.decision.job)
+        if in_force is None or _destination(in_force) != _destination(entry.decision):
+            return view
+        return replace(view, planned_seconds=self._status.planned_seconds.get(view.job))
+
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
         if not any(held.phase is InstancePhase.TRAINING for held in instances):
             return None
@@ -307,6 +314,11 @@ def _transfer_view(sums: CostSums) -> TransferView | None:
 def decision_view(entry: JournalEntry) -> DecisionView:
     """Return the view of a decision of the journal."""
     return replace(decision_at(entry.at_seconds, entry.decision), plan=entry.plan)
+
+
+def _destination(decision: Decision) -> tuple[object, ...]:
+    """Return what a job holds once a decision is carried out."""
+    return decision.action is Action.STOP, decision.target, decision.placement
 
 
 def decision_at(at_seconds: float, decision: Decision) -> DecisionView:
