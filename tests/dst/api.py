@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 from fastapi import FastAPI
 
+from autoscaler.service import threads
 from autoscaler.service.app import ServiceDependencies, create_app
 from autoscaler.service.instances.heartbeats import Answered, Heartbeat, HeartbeatReceiver
 
@@ -115,5 +116,7 @@ def _finish(call: Awaitable[None]) -> None:
 def application(slot: int) -> Application:
     """Return one of this process's applications; controllers that overlap use different ones."""
     anyio.to_thread.run_sync = _in_this_thread  # type: ignore[assignment]
+    threads.run_sync = _in_this_thread  # type: ignore[assignment]
+    threads._stop_limiter = lambda: None  # type: ignore[assignment, return-value]
     HeartbeatReceiver.handle = _handle_alone  # type: ignore[method-assign]
     return Application()
