@@ -30,6 +30,12 @@ from autoscaler.domain.training import JOB_VARIABLE
 from autoscaler.integrations.accelerate_options import require_elastic_accelerator
 from autoscaler.integrations.lengths import training_length
 from autoscaler.integrations.loaders import LoaderArguments, loader_arguments
+from autoscaler.integrations.phases import (
+    EVALUATION,
+    LONGEST_PHASE_SECONDS,
+    SAVING,
+    DeclaredPhases,
+)
 from autoscaler.training import Step, TrainingSession, session
 
 
@@ -43,6 +49,8 @@ class ElasticAccelerator(Accelerator):
         max_grad_norm: norm that a script's `clip_grad_norm_` clips to; None if it does not clip.
         session_options: further arguments of `autoscaler.training.session`, such as
             ``{"lr_rule": "linear"}``.
+        phase_seconds: longest time of one pass over a DataLoader for evaluation, and of a save,
+            within the training; after it the job may count as stalled.
         options: keyword arguments of `Accelerator`.
 
     Raises:
@@ -54,8 +62,10 @@ class ElasticAccelerator(Accelerator):
         *,
         max_grad_norm: float | None = None,
         session_options: Mapping[str, Any] | None = None,
+        phase_seconds: float = LONGEST_PHASE_SECONDS,
         **options: Any,
     ) -> None:
+        self._phases = DeclaredPhases(phase_seconds)
         # Under Castor no rank is the main one before the first exchange with the others.
         self._decided: bool | None = False if JOB_VARIABLE in os.environ else None
         self._parts = _Parts(max_grad_norm, dict(session_options or {}))
@@ -222,12 +232,14 @@ class ElasticAccelerator(Accelerator):
     def save(self, obj: Any, f: Any, safe_serialization: bool = False) -> None:
         """Save an object on the main process."""
         if self.is_main_process:
-            super().save(obj, f, safe_serialization)
+            with self._phases.phase(self._job, SAVING):
+                super().save(obj, f, safe_serialization)
 
     def save_model(self, model: nn.Module, *arguments: Any, **options: Any) -> None:
         """Save a model's weights on the main process."""
         if self.is_main_process:
-            super().save_model(self.unwrap_model(model), *arguments, **options)
+            with self._phases.phase(self._job, SAVING):
+                super().save_model(self.unwrap_model(model), *arguments, **options)
 
     def unwrap_model(self, model: Any, *arguments: Any, **options: Any) -> nn.Module:
         """Return the model that was given to `prepare`."""
@@ -294,14 +306,18 @@ class ElasticAccelerator(Accelerator):
 
     def next_batch(self, batches: Iterator[Any]) -> Any:
         """Return the next batch on the model's device; None at the end."""
+        self._phases.end_all()  # an evaluation that was left early is over
         with self._leaving_after_errors():
             batch = next(batches, None)
         return send_to_device(batch, self.device, non_blocking=self.non_blocking)
 
-    def hold_others(self) -> None:
-        """Have the other ranks wait for an evaluation until the next step."""
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Have the other ranks wait until the next step, and declare an evaluation as a phase."""
         if self._job is not None and self._step is not None:
             self._job.every(steps=1)
+        with self._phases.phase(self._job, EVALUATION):
+            yield
 
     def _open(self, count: float) -> TrainingSession:
         if self._session is not None:
@@ -314,6 +330,7 @@ class ElasticAccelerator(Accelerator):
     def _leave(self, error: BaseException | None) -> None:
         if self._job is None or self._session is None:
             return
+        self._phases.end_all()
         self._decided, self._job = self._job.decides, None
         trace = None if error is None else error.__traceback__
         self._session.__exit__(None if error is None else type(error), error, trace)
@@ -447,5 +464,5 @@ class _EvaluationBatches(_Batches):
     """Batches of a DataLoader that other ranks wait for."""
 
     def __iter__(self) -> Iterator[Any]:
-        self._accelerator.hold_others()
-        yield from self._loader
+        with self._accelerator.evaluating():
+            yield from self._loader

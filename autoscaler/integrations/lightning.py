@@ -30,6 +30,12 @@ from autoscaler.integrations.lightning_options import (
     require_elastic_trainer,
 )
 from autoscaler.integrations.loaders import LoaderArguments, loader_arguments
+from autoscaler.integrations.phases import (
+    EVALUATION,
+    LONGEST_PHASE_SECONDS,
+    SAVING,
+    DeclaredPhases,
+)
 from autoscaler.integrations.schedules import paced
 from autoscaler.training import Step, TrainingSession, session
 
@@ -39,13 +45,20 @@ class ElasticStrategy(SingleDeviceStrategy):
 
     `session_options` are further arguments of `autoscaler.training.session`, such as
     `lr_rule="linear"`. A step has the DataLoader's `batch_size` times `accumulate_grad_batches`
-    examples, on any number of devices.
+    examples, on any number of devices. A validation or save within the training takes at most
+    `phase_seconds`; after that the job may count as stalled.
+
+    Raises:
+        ValueError: `phase_seconds` is not above 0.
     """
 
     strategy_name = "elastic"
 
-    def __init__(self, **session_options: Any) -> None:
+    def __init__(
+        self, *, phase_seconds: float = LONGEST_PHASE_SECONDS, **session_options: Any
+    ) -> None:
         super().__init__()
+        self._phases = DeclaredPhases(phase_seconds)
         self._session_options = session_options
         self._trainer: Any = None
         self._data: LoaderArguments | None = None
@@ -200,17 +213,25 @@ class ElasticStrategy(SingleDeviceStrategy):
             return self.lightning_module.validation_step(*arguments, **options)
 
     def on_validation_start(self) -> None:
-        """Have the other ranks wait for a validation within an epoch."""
+        """Have the other ranks wait for a validation in an epoch, and declare it as a phase."""
         if self._fit is not None:
             self._fit.hold_others()
+            self._phases.begin(self._fit.job, EVALUATION)
+
+    def on_validation_end(self) -> None:
+        """End the phase of a validation."""
+        self._phases.end()
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
     ) -> None:
         """Save a Lightning checkpoint on one rank, while the other ranks wait."""
-        if self._fit is not None:
-            self._fit.hold_others()
-        super().save_checkpoint(checkpoint, filepath, storage_options)
+        if self._fit is None:
+            super().save_checkpoint(checkpoint, filepath, storage_options)
+            return
+        self._fit.hold_others()
+        with self._phases.phase(self._fit.job, SAVING):
+            super().save_checkpoint(checkpoint, filepath, storage_options)
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         """Return whether all ranks, or any, decide for it, such as for an early stop."""
@@ -230,6 +251,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             fit.close(exception)
 
     def _leave(self) -> None:
+        self._phases.end_all()
         self._fit = self._data = None
         self.model = self.lightning_module
         self._trainer.accumulate_grad_batches = self._accumulated

@@ -34,6 +34,13 @@ from transformers.trainer_utils import (
 from autoscaler.clock import SystemClock
 from autoscaler.integrations.lengths import training_length
 from autoscaler.integrations.loaders import loader_arguments
+from autoscaler.integrations.phases import (
+    EVALUATION,
+    LONGEST_PHASE_SECONDS,
+    PREDICTION,
+    SAVING,
+    DeclaredPhases,
+)
 from autoscaler.integrations.transformers_options import (
     require_elastic_options,
     require_elastic_train,
@@ -51,15 +58,21 @@ class ElasticTrainer(Trainer):
     It takes the arguments of `transformers.Trainer`. `session_options` are further arguments of
     `autoscaler.training.session`, such as ``{"lr_rule": "linear"}``. A step has
     `per_device_train_batch_size` times `gradient_accumulation_steps` examples, on any number of
-    devices.
+    devices. An evaluation, prediction or save within the training takes at most `phase_seconds`;
+    after that the job may count as stalled.
 
     Raises:
         ValueError: an option can't be elastic; the message names it and a remedy.
     """
 
     def __init__(
-        self, *arguments: Any, session_options: Mapping[str, Any] | None = None, **options: Any
+        self,
+        *arguments: Any,
+        session_options: Mapping[str, Any] | None = None,
+        phase_seconds: float = LONGEST_PHASE_SECONDS,
+        **options: Any,
     ) -> None:
+        self._phases = DeclaredPhases(phase_seconds)
         args = options.get("args", arguments[1] if len(arguments) > 1 else None)
         if args is not None:
             require_elastic_options(args)
@@ -99,10 +112,22 @@ class ElasticTrainer(Trainer):
             self._decides = self._job.decides
         return bool(super().is_world_process_zero()) if self._decides is None else self._decides
 
+    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
+        """Evaluate as `Trainer.evaluate` does; within a training this is a phase of the job."""
+        with self._phases.phase(self._job, EVALUATION):
+            metrics: dict[str, float] = super().evaluate(*arguments, **options)
+            return metrics
+
+    def predict(self, *arguments: Any, **options: Any) -> Any:
+        """Predict as `Trainer.predict` does; within a training this is a phase of the job."""
+        with self._phases.phase(self._job, PREDICTION):
+            return super().predict(*arguments, **options)
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as `Trainer.save_model` does, on one process of the job."""
         if self.is_world_process_zero():
-            super().save_model(output_dir, _internal_call)
+            with self._phases.phase(self._job, SAVING):
+                super().save_model(output_dir, _internal_call)
 
     def compute_loss_context_manager(self) -> ExitStack:
         """Return the context of a loss: that of `Trainer`, and autocast to bf16 or fp16."""
