@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from autoscaler.clock import SystemClock
 from autoscaler.controller.offers.rounds import Answer, ProviderRounds
@@ -15,6 +16,8 @@ from autoscaler.market.egress import egress_usd_per_gb
 from autoscaler.market.live_prices import live_price
 from autoscaler.market.prices import Discount, RefusedPrice
 from providers.base import Condition, Provider
+
+_SUBJECTS: Final = {CallKind.PRICE: "prices", CallKind.LIST: "its instances"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +38,19 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """Why the last look at a provider failed, empty if it did not, and its last condition."""
+    """Errors of the last look at a provider, empty if there were none, and its last condition.
+
+    A provider is silent if its instances were not listed.
+    """
 
     failures: tuple[str, ...] = ()
     condition: Condition = field(default_factory=Condition)
+    is_silent: bool = False
 
 
 def silent_providers(states: Mapping[str, ProviderState]) -> frozenset[str]:
-    """Return the providers that did not answer the last request, or not in time."""
-    return frozenset(name for name, state in states.items() if state.failures)
+    """Return the providers whose instances were not listed by the last look, or not in time."""
+    return frozenset(name for name, state in states.items() if state.is_silent)
 
 
 def provider_errors(states: Mapping[str, ProviderState]) -> tuple[str, ...]:
@@ -180,16 +187,22 @@ class Market:
     @property
     def states(self) -> Mapping[str, ProviderState]:
         """Last conditions of all providers, and errors of the last looks at them, by name."""
-        failures: dict[str, dict[str, None]] = {name: {} for name in self._conditions}
-        for name, seconds in self._rounds.overdue_seconds().items():
-            text = f"{name}: has not answered for {seconds:.0f} s"
-            failures.setdefault(name, {})[text] = None
-        for (name, _), answer in self._answers.items():
+        problems = {
+            (name, kind): f"{name}: has not answered for {seconds:.0f} s about {_SUBJECTS[kind]}"
+            for (name, kind), seconds in self._rounds.overdue_seconds().items()
+        }
+        for key, answer in self._answers.items():
             if answer.error is not None:
-                failures.setdefault(name, {})[answer.error] = None
+                problems.setdefault(key, answer.error)
         return {
-            name: ProviderState(tuple(texts), self._conditions.get(name, Condition()))
-            for name, texts in sorted(failures.items())
+            provider: ProviderState(
+                tuple(
+                    dict.fromkeys(text for (name, _), text in problems.items() if name == provider)
+                ),
+                self._conditions.get(provider, Condition()),
+                (provider, CallKind.LIST) in problems,
+            )
+            for provider in sorted({*self._conditions, *(name for name, _ in problems)})
         }
 
     @property

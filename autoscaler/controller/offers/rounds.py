@@ -135,15 +135,16 @@ class ProviderRounds:
                 rounds.ended.clear()
         return tuple(answers)
 
-    def overdue_seconds(self) -> Mapping[str, float]:
-        """Return the providers that do not answer in time, with the seconds since the question."""
+    def overdue_seconds(self) -> Mapping[tuple[str, CallKind], float]:
+        """Return the rounds without an answer in time, with the seconds since the question."""
         moment_seconds = self._clock.monotonic()
-        waits: dict[str, float] = {}
         with self._lock:
-            for (name, _), rounds in self._rounds.items():
-                for began_seconds in rounds.running.values():
-                    waits[name] = max(waits.get(name, 0.0), moment_seconds - began_seconds)
-        return {name: wait for name, wait in waits.items() if wait >= DEADLINE_SECONDS}
+            waits = {
+                key: moment_seconds - min(rounds.running.values())
+                for key, rounds in self._rounds.items()
+                if rounds.running
+            }
+        return {key: wait for key, wait in waits.items() if wait >= DEADLINE_SECONDS}
 
     def _run(self, name: str, kind: CallKind, number: int, now_seconds: float) -> None:
         rounds, began_seconds = self._rounds[name, kind], self._clock.monotonic()

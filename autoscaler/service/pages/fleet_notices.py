@@ -187,6 +187,9 @@ def _of_providers(facts: FleetFacts) -> Iterator[FleetNotice]:
         yield FleetNotice(_SILENT, provider, f"{text}{why}.", "/offers")
     for provider, state in status.providers.items():
         condition = state.condition
+        if state.failures and not state.is_silent:
+            text = f"Prices of {provider} are as last seen. {'. '.join(state.failures)}."
+            yield FleetNotice(_PROVIDER, provider, text, "/offers")
         for scope, reason in condition.silent_scopes.items():
             text = (
                 f"{scope} of {provider} is silent, and its instances are as last seen: {reason}."

@@ -94,7 +94,7 @@ def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: S
     assert market.offers == shop.sold
     assert market.asked_seconds == {"file": 10.0}
     assert provider_errors(market.states) == ("file: closed", "file: no announcements")
-    assert silent_providers(market.states) == {"file"}
+    assert silent_providers(market.states) == frozenset(), "its instances are still listed"
 
 
 def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:

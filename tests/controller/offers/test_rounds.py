@@ -118,7 +118,7 @@ def test_a_round_that_is_overdue_is_reported_and_repeated_a_few_times(asked: Ask
     for number in range(2, MOST_ROUNDS + 3):
         asked.answers(DEADLINE_SECONDS)
         assert len(asked.workers.waiting) == min(number, MOST_ROUNDS)
-    assert asked.rounds.overdue_seconds()["slow"] > 3 * DEADLINE_SECONDS
+    assert asked.rounds.overdue_seconds()["slow", PRICE] > 3 * DEADLINE_SECONDS
     for call in asked.workers.waiting:
         call()
     assert asked.rounds.overdue_seconds() == {}
@@ -158,7 +158,7 @@ def test_prices_that_do_not_come_delay_no_list(asked: Asked) -> None:
     for seconds in (0.0, 5.0, DEADLINE_SECONDS):
         lists = [answer.provider for answer in asked.taken(seconds) if answer.listing is not None]
         assert lists == ["slow", "quick"]
-    assert set(asked.rounds.overdue_seconds()) == {"slow"}
+    assert set(asked.rounds.overdue_seconds()) == {("slow", PRICE)}
 
 
 def test_only_another_answer_is_news(asked: Asked) -> None:

@@ -174,6 +174,11 @@ def test_a_budget_that_is_used_up_needs_a_look() -> None:
             "Wrong: us-east-1 is silent. ",
         ),
         (
+            ProviderState(("aws: throttled",)),
+            "warning: Prices of aws are as last seen. aws: throttled.",
+            "Needs a look: aws reports trouble. ",
+        ),
+        (
             ProviderState((), Condition(troubles=("no reclaim notices: denied",))),
             "warning: aws: no reclaim notices: denied.",
             "Needs a look: aws reports trouble. ",
@@ -189,7 +194,7 @@ def test_conditions_of_a_provider_are_no_failed_look(
 
 
 def test_a_provider_that_does_not_answer_is_named_with_its_error() -> None:
-    state = ProviderState(("file: timed out",))
+    state = ProviderState(("file: timed out",), is_silent=True)
     (text,) = texts(facts(providers={"file": state}, silent=frozenset({"file"})))
     assert text == (
         "danger: file is silent: its 3 instances ($1.50/h) can't be seen or changed now. "
