@@ -14,7 +14,7 @@ from autoscaler.domain.activity import STALL
 from autoscaler.domain.job import JobPhase
 from autoscaler.wire.messages import JobView
 from tests.end_to_end.deployment import Deployment
-from tests.end_to_end.local_job import LocalJob
+from tests.end_to_end.local_job import LocalJob, kill
 
 IMPATIENT: Final = Path(__file__).parent / "impatient"
 WAIT_SECONDS: Final = 240.0
@@ -68,6 +68,8 @@ def test_a_rank_that_hangs_is_named_and_its_job_paused(tmp_path: Path, shared: P
         hangs.touch()
         job.wait_for(lambda: job.view().phase is not JobPhase.RUNNING, "the job to be paused")
         paused = job.view()
+        for held in paused.instances:  # a script that hangs would outlive the deployment
+            kill(held)
     (cloud_id,) = (path.name for path in shared.iterdir())
     (hung,) = (held.id for held in paused.instances if held.cloud_id == cloud_id)
     events = {event.kind: event.text for event in paused.events}
