@@ -72,7 +72,10 @@ def visiting(
     scripts: bool = True,
     is_signed_in: bool = True,
 ) -> Iterator[Visitor]:
-    """Yield a person with a window of some width, who prefers dark or light."""
+    """Yield a person with a window of some width, who prefers dark or light.
+
+    A test fails on an error or warning in the console that it has not cleared.
+    """
     context = browser.new_context(
         viewport={"width": width, "height": 900},
         color_scheme=scheme,  # type: ignore[arg-type]
@@ -92,6 +95,7 @@ def visiting(
         if is_signed_in:
             visitor.sign_in()
         yield visitor
+        assert visitor.complaints == []
     finally:
         context.close()
 

@@ -38,6 +38,7 @@ def test_a_person_signs_in_and_out_with_the_keyboard_alone(api: Api, chromium: B
         visitor.open("/")
         expect(page).to_have_url(f"{api.url}/sign-in")
         assert [line for line in visitor.complaints if "401" not in line] == []
+        visitor.complaints.clear()
 
 
 def test_castor_open_signs_a_browser_in(api: Api, chromium: Browser) -> None:
@@ -179,6 +180,7 @@ def test_people_get_tokens_and_sessions_end(api: Api, visitor: Visitor) -> None:
 def test_a_page_of_an_unknown_job_leads_back(api: Api, chromium: Browser, width: int) -> None:
     with visiting(chromium, api, width) as visitor:
         page = visitor.open("/jobs/none")
+        visitor.complaints.clear()  # the browser tells of the status 404
         expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
         page.get_by_role("link", name="Go to the fleet").click()
         expect(page).to_have_url(f"{api.url}/")
