@@ -18,9 +18,7 @@ from anyio.to_thread import run_sync
 Parameters = ParamSpec("Parameters")
 Value = TypeVar("Value")
 
-_STOPS: Final = re.compile(
-    r"(/v1|/fleet)/((un)?freeze|drain)|(/v1)?/jobs/[^/]+/stop|/v1/studies/[^/]+/stop"
-)
+_STOPS: Final = re.compile(r"(/v1|/fleet)/((un)?freeze|drain)|(/v1)?/(jobs|studies)/[^/]+/stop")
 _STOP_THREADS: Final = 8
 _limiters: Final[RunVar[CapacityLimiter]] = RunVar("castor-stops")
 

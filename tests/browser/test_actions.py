@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from autoscaler.domain.access import Role
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Preference
+from autoscaler.domain.trial import StudyStop
+from autoscaler.wire.access_messages import InvitationRequest
+from autoscaler.wire.study_messages import StudyLease
 from tests.browser.conftest import Visitor, visiting
+from tests.browser.test_pages import PHONE, TOO_WIDE, WIDE, assert_accessible, picture
 from tests.service.agents import SPEC
 from tests.service.conftest import TOKEN, Api
 from tests.service.jobs.test_resume import run
+from tests.service.studies.test_courses import searched
 
 TIMES = "\u00d7"
 JOB_FILE = "name: digits\ncommand: python train.py\ninstances: {max: 3}\n"
@@ -127,6 +133,51 @@ def test_an_objective_is_changed_and_a_job_stopped(api: Api, visitor: Visitor) -
     assert api.client.job("job").phase is not JobPhase.PENDING
 
 
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+def test_a_study_is_stopped_after_a_question(api: Api, chromium: Browser, width: int) -> None:
+    study = searched(api)
+    with visiting(chromium, api, width) as visitor:
+        kind = "phone" if width == PHONE else "light"
+        page = visitor.open("/studies/sweep")
+        assert not page.evaluate(TOO_WIDE)
+        picture(visitor, f"study-{kind}")
+        page.get_by_role("link", name="Change budget").click()
+        assert_accessible(visitor)
+        page.get_by_label("Budget ($)").fill("-3")
+        page.get_by_role("button", name="Set the budget").click()
+        expect(page.get_by_role("alert")).to_contain_text("budget: ")
+        assert_accessible(visitor)
+        picture(visitor, f"study-budget-{kind}")
+        visitor.complaints.clear()  # the browser tells of the status 422
+        page.get_by_label("Budget ($)").fill("30")
+        page.get_by_role("button", name="Set the budget").click()
+        expect(page.get_by_role("status").first).to_contain_text("has this budget")
+        page.get_by_role("link", name="Stop", exact=True).click()
+        assert_accessible(visitor)
+        assert not page.evaluate(TOO_WIDE)
+        picture(visitor, f"study-stop-{kind}")
+        page.get_by_role("link", name="Keep it").click()
+        assert study.lease(StudyLease("ada", 300.0)) is StudyStop.NOT
+        page.get_by_role("link", name="Stop", exact=True).click()
+        page.get_by_label("stop now").check()
+        page.get_by_role("button", name="Stop the study").click()
+        expect(page.get_by_role("status").first).to_contain_text("is stopping")
+        assert study.lease(StudyLease("ada", 300.0)) is StudyStop.AT_ONCE
+        assert visitor.complaints == []
+
+
+def test_a_person_is_removed_after_a_question(api: Api, visitor: Visitor) -> None:
+    api.client.invite("ada", InvitationRequest(Role.VIEWER))
+    page = visitor.open("/people")
+    picture(visitor, "people-with-ada-light")
+    page.get_by_role("link", name="Remove ada").click()
+    assert_accessible(visitor)
+    picture(visitor, "person-removal-light")
+    page.get_by_role("button", name="Remove the person").click()
+    expect(page.get_by_role("status").first).to_contain_text("is removed")
+    assert [person.name for person in api.client.people()] == ["owner"]
+
+
 def test_an_ended_job_is_submitted_again(api: Api, visitor: Visitor) -> None:
     run(api, SPEC)
     page = visitor.open("/jobs/job")
@@ -172,7 +223,10 @@ def test_people_get_tokens_and_sessions_end(api: Api, visitor: Visitor) -> None:
     assert api.stranger(token).jobs() == ()
     page = visitor.open("/people/me")
     own = page.locator("tr", has_text="this one")
-    own.get_by_role("button").click()
+    own.get_by_role("link", name="Revoke").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Revoke browser-")
+    assert_accessible(visitor)
+    page.get_by_role("button", name="Revoke the token").click()
     expect(page).to_have_url(f"{api.url}/sign-in?next=/people/owner%3Fdone%3Drevoked")
 
 

@@ -66,6 +66,7 @@ def test_stops_do_not_wait_for_reads(api: Api, monkeypatch: pytest.MonkeyPatch) 
             "/v1/studies/sweep/stop?at_once=true",
             "/fleet/freeze",
             "/jobs/letters/stop",
+            "/studies/sweep/stop",
             "/v1/drain",
             "/fleet/drain",
         ):

@@ -268,13 +268,17 @@ class PeopleAccess:
             NotFound: there is no such person.
             Conflict: the person is the owner.
         """
-        if name == OWNER:
-            raise Conflict(f"{OWNER} runs this controller and can't be removed")
+        self.require_removable(name)
         with self._store.grouped():
             if not self._store.people.remove(name, self._clock.now(), precondition):
                 raise unknown_person(name)
             self._store.settings.note_removal(name)
         self._remembered = {}
+
+    def require_removable(self, name: str) -> None:
+        """Check that a person may be removed. `Conflict`: the owner may not."""
+        if name == OWNER:
+            raise Conflict(f"{OWNER} runs this controller and can't be removed")
 
     def tokens(self, person: str) -> tuple[AccessToken, ...]:
         """Return the tokens of a person, revoked and expired ones included.
@@ -372,6 +376,12 @@ class PeopleAccess:
         if not self._store.people.revoke(person, name, self._clock.now()):
             raise _unknown_token(person, name)
         self._remembered = {}
+
+    def require_revocable(self, person: str, name: str) -> None:
+        """Check that a token can be revoked. Errors are those of `revoke`."""
+        _require_other_than_owner_token(person, name)
+        if self._usable(person, name) is None:
+            raise _unknown_token(person, name)
 
     def _new(self, token: AccessToken, replaced_seconds: float | None = None) -> NewToken:
         text = self._add(token, replaced_seconds)

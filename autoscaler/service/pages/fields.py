@@ -145,6 +145,7 @@ _INPUTS: Final = {
     "instances": "maximum",
     "objective.deadline": "deadline",
     "objective.budget": "budget",
+    "budget_usd": "budget",
     "objective.value_of_time": "value_of_time",
 }
 

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from autoscaler.clock import Clock
-from autoscaler.domain.access import MYSELF, Role
+from autoscaler.domain.access import MYSELF, OWNER, Role
 from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.domain.rules import LATEST_SECONDS
 from autoscaler.domain.text import quoted
 from autoscaler.service.access.authentication import Authentication
 from autoscaler.service.access.gate import Requester
-from autoscaler.service.access.people import PeopleAccess
+from autoscaler.service.access.people import OWNER_TOKEN, PeopleAccess
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.faults import refusal
 from autoscaler.service.pages.fields import FormError, form_error
@@ -22,6 +22,7 @@ from autoscaler.service.pages.forms import PageForm
 from autoscaler.service.pages.rendering import HEADERS, Pages
 from autoscaler.service.routes.people import standing, token_text
 from autoscaler.service.routes.permits import Permit
+from autoscaler.store.repositories.people import unknown_person
 from autoscaler.store.store import Store
 from autoscaler.wire.access_messages import (
     Invitation,
@@ -66,6 +67,7 @@ class PeoplePages:
             requester,
             status,
             people=self.people.people(),
+            owner=OWNER,
             roles=[role.value for role in Role],
             error=error,
             invitation=invitation,
@@ -90,11 +92,39 @@ class PeoplePages:
             requester,
             status,
             name=name,
+            kept=OWNER_TOKEN if name == OWNER else "",
             usable=sorted(usable, key=lambda token: -token.created_seconds),
             ended=len(tokens) - len(usable),
             roles=[role.value for role in Role],
             error=error,
             new=new,
+        )
+
+    def removal_page(self, request: Request, requester: Requester, name: str) -> Response:
+        """Return the question whether to remove a person.
+
+        Raises:
+            NotFound: there is no such person.
+            Conflict: the person is the owner.
+        """
+        self.people.require_removable(name)
+        someone = next((view for view in self.people.people() if view.name == name), None)
+        if someone is None:
+            raise unknown_person(name)
+        return self._pages.page(request, "person_removal.html", requester, someone=someone)
+
+    def revocation_page(
+        self, request: Request, requester: Requester, name: str, token: str
+    ) -> Response:
+        """Return the question whether to revoke a token of a person.
+
+        Raises:
+            NotFound: there is no such token, or it is revoked already.
+            Conflict: the token is that of the controller's state directory.
+        """
+        self.people.require_revocable(name, token)
+        return self._pages.page(
+            request, "token_revocation.html", requester, name=name, token=token
         )
 
 
@@ -148,6 +178,14 @@ def _add_people(router: APIRouter, content: PeoplePages) -> None:
         requester.record(name, standing(before), standing(after))
         return _to("/people", "set")
 
+    @router.get("/{name}/removal")
+    def ask_removal(
+        name: str,
+        request: Request,
+        requester: Requester = Depends(Permit(AccessAction.REMOVE_PERSON)),
+    ) -> Response:
+        return content.removal_page(request, requester, name)
+
     @router.post("/{name}/removal", dependencies=[Depends(PageForm())])
     def remove(
         name: str,
@@ -185,6 +223,15 @@ def _add_tokens(router: APIRouter, content: PeoplePages) -> None:
         kind = "service token, " if wanted.is_service else ""
         requester.record(f"{token.person}/{token.name}", after=f"{kind}{token_text(token)}")
         return content.tokens_page(request, requester, person, new=token)
+
+    @router.get("/{name}/tokens/{token}/revocation")
+    def ask_revocation(
+        name: str,
+        token: str,
+        request: Request,
+        requester: Requester = Depends(Permit(AccessAction.REVOKE_TOKEN)),
+    ) -> Response:
+        return content.revocation_page(request, requester, _person(name, requester), token)
 
     @router.post("/{name}/tokens/{token}/revocation", dependencies=[Depends(PageForm())])
     def revoke(

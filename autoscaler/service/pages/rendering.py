@@ -40,6 +40,8 @@ THEMES: Final = ("light", "dark")
 DONE: Final = {
     "submitted": "The job is submitted.",
     "changed": "The job is changed: the next plan follows it.",
+    "budget-set": "The study has this budget: the next plan follows it.",
+    "study-stopping": "The study is stopping: its driver obeys within seconds.",
     "stopping": "The job is stopping, with a checkpoint.",
     "resumed": "This is the next run: it continues from the newest checkpoint.",
     "frozen": "Frozen: nothing is launched or released until you unfreeze.",

@@ -40,6 +40,7 @@ from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.sign_in import sign_in_router
 from autoscaler.service.pages.static_files import StaticFiles, static_router
 from autoscaler.service.pages.studies import studies_pages_router
+from autoscaler.service.pages.study_actions import StudyForms, study_forms_router
 from autoscaler.service.pages.submit import JobUploads, submit_router
 from autoscaler.service.studies.studies import Studies
 from autoscaler.store.store import Store
@@ -104,6 +105,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         jobs_router(pages, store, views, status, clock),
         job_page_router(pages, job),
         studies_pages_router(pages, parts.studies, clock, parts.optuna_dashboard),
+        study_forms_router(StudyForms(pages, parts.studies)),
         job_forms_router(JobForms(pages, parts.submissions, clock)),
         submit_router(pages, uploads),
         offers_router(pages, store, views, status, clock),

@@ -9,15 +9,15 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from autoscaler.clock import Clock
 from autoscaler.domain.access import Identity
-from autoscaler.domain.errors import Forbidden
 from autoscaler.domain.terms import TrialRecord
 from autoscaler.service.access.gate import AccessGate, Requester
-from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.study_chart import best_chart, stays_chart
 from autoscaler.service.routes.pages import PageQuery
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.studies import Studies
+from autoscaler.store.repositories.owners import OwnedKind
 
 _ROWS: Final = 25
 _POINTS: Final = 200
@@ -71,8 +71,8 @@ def studies_pages_router(
         view, summary = studies.view(study), studies.summary(study)
         history = studies.history(study, _POINTS)
         gate: AccessGate = request.app.state.access
-        may_see_stays = _may_see_stays(gate, requester.identity, study)
-        stays = studies.stays(study) if may_see_stays else ()
+        may = _permitted(gate, requester.identity, study)
+        stays = studies.stays(study) if may[AccessAction.READ_STAYS] else ()
         held = {stay.job for stay in stays if stay.to_seconds is None}
         lines = [
             line
@@ -87,7 +87,7 @@ def studies_pages_router(
             optuna_dashboard=optuna_dashboard,
             summary=summary,
             history=history,
-            may_see_stays=may_see_stays,
+            may={action.value: is_allowed for action, is_allowed in may.items()},
             stays=stays,
             stays_drawing=stays_chart(stays, clock.now()),
             best_drawing=best_chart(history),
@@ -98,12 +98,11 @@ def studies_pages_router(
     return router
 
 
-def _may_see_stays(gate: AccessGate, identity: Identity, study: str) -> bool:
-    try:
-        gate.require(identity, AccessAction.READ_STAYS, study)
-    except Forbidden:
-        return False
-    return True
+def _permitted(gate: AccessGate, identity: Identity, study: str) -> dict[AccessAction, bool]:
+    """Return whether an identity may take each action of the page on a study."""
+    owners = gate.store.owners.of(OwnedKind.STUDY, study)
+    actions = (AccessAction.READ_STAYS, AccessAction.CHANGE_STUDY, AccessAction.STOP_STUDY)
+    return {action: is_permitted(identity, action, owners) for action in actions}
 
 
 def trial_lines(

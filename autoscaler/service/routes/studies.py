@@ -108,7 +108,7 @@ def studies_router(studies: Studies) -> APIRouter:
     ) -> NoContent:
         """Set the budget of a study."""
         before = studies.set_budget(study, wanted.budget_usd, required.of_study)
-        requester.record(study, _budget_text(before), f"${wanted.budget_usd}")
+        requester.record(study, budget_text(before), f"${wanted.budget_usd}")
         return NoContent()
 
     @router.post("/stop")
@@ -119,7 +119,7 @@ def studies_router(studies: Studies) -> APIRouter:
 
         def end() -> NoContent:
             studies.stop(study, at_once)
-            requester.record(study, after="at once" if at_once else "after its trials")
+            requester.record(study, after=stop_text(at_once))
             return NoContent()
 
         return await in_stop_thread(end)
@@ -208,9 +208,15 @@ def drivers_router(studies: Studies) -> APIRouter:
     return router
 
 
-def _budget_text(terms: StudyTerms) -> str:
+def budget_text(terms: StudyTerms) -> str:
+    """Return the budget of a study as the audit log has it."""
     budget_usd = terms.objective.budget_usd
     return "no budget" if budget_usd is None else f"${budget_usd}"
+
+
+def stop_text(at_once: bool) -> str:
+    """Return the way of a study's stop as the audit log has it."""
+    return "at once" if at_once else "after its trials"
 
 
 def _objective_text(terms: StudyTerms | None) -> str:

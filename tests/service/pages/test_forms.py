@@ -223,7 +223,12 @@ def test_people_are_invited_changed_and_removed(api: Api) -> None:
     for fields in ({"role": "king"}, {"role": "viewer", "team": "a b"}):
         assert visitor.send("/people/ada/standing", **fields).status_code == 422
     assert visitor.send("/people/new/invitation", name="é").status_code == 422
+    assert 'href="/people/ada/removal"' in visitor.get("/people").text
+    assert "Remove ada? 1 token of ada ends at once" in visitor.text("/people/ada/removal")
+    assert api.stranger(token).jobs() == (), "a question changes nothing"
     assert visitor.send("/people/ada/removal").status_code == 303
+    assert latest(api) == ("owner", "remove person", "ada")
+    assert visitor.get("/people/ada/removal").status_code == 404
     with pytest.raises(NotAllowed):
         api.stranger(token).jobs()
 
@@ -236,9 +241,28 @@ def test_tokens_are_made_shown_once_and_revoked(api: Api) -> None:
     assert api.stranger(token).jobs() == ()
     assert token not in visitor.get("/people/me").text
     assert visitor.send("/people/me/tokens", name="UP").status_code == 422
-    assert visitor.send("/people/me/tokens/laptop/revocation").status_code == 303
+    question = "/people/me/tokens/laptop/revocation"
+    assert 'href="/people/owner/tokens/laptop/revocation"' in visitor.get("/people/me").text
+    assert "What uses this token of owner is refused" in visitor.text(question)
+    assert api.stranger(token).jobs() == (), "a question changes nothing"
+    assert visitor.send(question).status_code == 303
+    assert latest(api) == ("owner", "revoke token", "owner/laptop")
+    assert visitor.get(question).status_code == 404
     with pytest.raises(NotAllowed):
         api.stranger(token).jobs()
+
+
+def test_no_question_is_asked_about_what_is_never_removed(api: Api) -> None:
+    visitor = PageVisitor(api)
+    for path in ("/people/owner/removal", "/people/owner/tokens/client.json/revocation"):
+        assert visitor.get(path).status_code == 409, path
+        assert f'href="{path}"' not in visitor.get("/people").text, path
+        assert f'href="{path}"' not in visitor.get("/people/owner").text, path
+    assert visitor.get("/people/none/removal").status_code == 404
+    (session,) = (
+        token.name for token in api.client.tokens("owner") if token.name.startswith("browser-")
+    )
+    assert "you are signed out" in visitor.text(f"/people/me/tokens/{session}/revocation")
 
 
 def test_pages_show_each_person_what_the_role_permits(api: Api) -> None:
