@@ -42,7 +42,7 @@ from providers.aws.launching import Launching as AwsLaunching
 from providers.gcp.launching import Launching as GcpLaunching
 from tests.dst.scenario import FIRST_WITH_GANGS, FIRST_WITH_STUDIES, scenario_of
 
-MOST_SEEDS: Final = 120
+MOST_SEEDS: Final = 300
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 

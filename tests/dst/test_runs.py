@@ -98,7 +98,7 @@ def test_shrinking_does_not_move_to_another_invariant() -> None:
         ("launches are not recorded before their call", 0, "an order is recorded before its call"),
         ("plans forget the jobs that wait", 5, "a job makes progress or says why not"),
         ("limits are not checked in the pass", 5, "no cap is passed"),
-        ("budgets of studies are not enforced", FIRST_WITH_STUDIES + 4, "no budget is passed"),
+        ("budgets of studies are not enforced", FIRST_WITH_STUDIES + 280, "no budget is passed"),
     ],
 )
 def test_planted_defects_break_an_invariant(mutation: str, seed: int, invariant: str) -> None:
