@@ -32,6 +32,7 @@ ARGS ?=
 SEEDS ?= 200
 GANG_SEEDS ?= 40
 STUDY_SEEDS ?= 20
+LIMIT_SEEDS ?= 40
 
 IS_SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -108,6 +109,7 @@ dst: $(INSTALLED) ## Simulate SEEDS runs of the whole controller amid faults and
 	@$(BIN)/python -m tests.dst --seeds $(SEEDS) $(ARGS)
 	@$(BIN)/python -m tests.dst --seeds $(GANG_SEEDS) --first 100000
 	@$(BIN)/python -m tests.dst --seeds $(STUDY_SEEDS) --first 200000
+	@$(BIN)/python -m tests.dst --seeds $(LIMIT_SEEDS) --first 300000
 
 dst-mutations: $(INSTALLED) ## Plant defects in the controller; each must break an invariant of a simulated run.
 	@$(BIN)/python -m tests.dst.mutations $(ARGS)

@@ -12,6 +12,7 @@ from autoscaler.domain.intent import IntentKind
 from autoscaler.domain.job import JobRecord
 from autoscaler.ledger.ledger import Ledger
 from tests.dst.cloud import Machine
+from tests.dst.limit_invariants import LimitInvariants
 from tests.dst.reasons import present_causes
 from tests.dst.scheduler import Killed
 from tests.dst.study_invariants import StudyInvariants, is_of_study
@@ -56,6 +57,7 @@ class Invariants:
         self._unhealthy_seconds = 0
         self._reclaimed: set[str] = set()
         self._steps = 0
+        self._limits = LimitInvariants(world, self._break)
         self._study = (
             None if world.study is None else StudyInvariants(world, world.study, self._break)
         )
@@ -79,6 +81,7 @@ class Invariants:
             self._break("an order is recorded before its call", text)
             return
         self._check_permitted(machine, launches[0].sent_seconds)
+        self._limits.on_create(machine)
 
     def _check_permitted(self, machine: Machine, sent_seconds: float) -> None:
         """Check that a launch was sent neither after a freeze nor for an unwanted instance."""
@@ -140,6 +143,8 @@ class Invariants:
         self._check_reclaims()
         self._check_saving()
         self._check_reasons(jobs, seconds)
+        if not self._hidden:
+            self._limits.check(held, jobs, seconds, self._is_healthy, self._slack_usd)
         if self._study is not None:
             self._check_study(self._study, held, jobs, seconds)
         if self._broken:

@@ -24,11 +24,15 @@ from autoscaler.controller.act.intents import IntentExecutor
 from autoscaler.controller.act.job_lifecycle import JobLifecycle
 from autoscaler.controller.act.reconciler import Reconciler
 from autoscaler.controller.budgets import guard
+from autoscaler.controller.budgets.accounts import BudgetStanding
 from autoscaler.controller.budgets.guard import BudgetGuard, Budgets, LaunchGate
 from autoscaler.controller.budgets.spending import _Sums
+from autoscaler.controller.controller import Controller
 from autoscaler.controller.jobs.gangs import Gang
 from autoscaler.controller.observe.instance_sync import Observer
 from autoscaler.controller.plan.isolation import IsolatedPlanning
+from autoscaler.domain.budget import BudgetScope, ScopeKind
+from autoscaler.domain.job import InstanceBounds
 from autoscaler.ledger import bill
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.memory.instances import MemoryInstances
@@ -40,7 +44,7 @@ from hpo.driver.trial_jobs import TrialJobs
 from hpo.protocol import attributes
 from providers.aws.launching import Launching as AwsLaunching
 from providers.gcp.launching import Launching as GcpLaunching
-from tests.dst.scenario import FIRST_WITH_GANGS, FIRST_WITH_STUDIES, scenario_of
+from tests.dst.scenario import FIRST_WITH_GANGS, FIRST_WITH_LIMITS, FIRST_WITH_STUDIES, scenario_of
 
 MOST_SEEDS: Final = 300
 
@@ -131,6 +135,16 @@ def _silent_waits() -> AbstractContextManager[Any]:
     return mock.patch.object(IsolatedPlanning, "plan", without_waits)
 
 
+def _uncounted_teams() -> AbstractContextManager[Any]:
+    """Count no job in the budget of a team."""
+    covers = BudgetScope.covers
+
+    def covers_others(self: BudgetScope, owner: Any, study: Any) -> bool:
+        return self.kind is not ScopeKind.TEAM and covers(self, owner, study)
+
+    return mock.patch.object(BudgetScope, "covers", covers_others)
+
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "launches are not recorded before their call": _forgotten_order,
     "EC2: each try has a new client token": _new_token_each_time,
@@ -186,6 +200,18 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "drivers that were overtaken may submit": _no_op(Tables, "require_driver"),
     "retries are enqueued again": _repeated_retries,
     "plans forget the jobs that wait": _silent_waits,
+    "budgets of teams count no job": _uncounted_teams,
+    "shared budgets that are used up pause nobody": lambda: _both(
+        mock.patch.object(BudgetStanding, "used_up", None),
+        mock.patch.object(BudgetStanding, "left_usd", lambda self: []),
+    ),
+    "ceilings for an instance are ignored": lambda: mock.patch.object(
+        InstanceBounds, "_affords", lambda self, offer: True
+    ),
+    "ceilings for all instances are ignored": lambda: mock.patch.object(
+        InstanceBounds, "_most_affordable", lambda self, offer: self.maximum
+    ),
+    "jobs go on after their deadline": lambda: mock.patch.object(Controller, "_stop", _nothing),
     "no minimum is billed": lambda: mock.patch.object(
         bill.PricePeriod, "minimum_billed_seconds", 0
     ),
@@ -194,6 +220,16 @@ MUTATIONS: Final[dict[str, Mutation]] = {
 
 OF_GANGS: Final = frozenset({"gangs that lost a member count as whole"})
 """Defects that only seeds with gangs can show."""
+OF_LIMITS: Final = frozenset(
+    {
+        "budgets of teams count no job",
+        "shared budgets that are used up pause nobody",
+        "ceilings for an instance are ignored",
+        "ceilings for all instances are ignored",
+        "jobs go on after their deadline",
+    }
+)
+"""Defects that only seeds with shared budgets, price ceilings and deadlines can show."""
 OF_STUDIES: Final = frozenset(
     {
         "budgets of studies are not enforced",
@@ -220,6 +256,7 @@ def caught_by(name: str, most_seeds: int = MOST_SEEDS) -> tuple[int, str] | None
 
     first = FIRST_WITH_GANGS if name in OF_GANGS else 0
     first = FIRST_WITH_STUDIES if name in OF_STUDIES else first
+    first = FIRST_WITH_LIMITS if name in OF_LIMITS else first
     for seed in range(first, first + most_seeds):
         scenario = scenario_of(seed)
         if scenario.store != "memory":

@@ -14,6 +14,8 @@ FIRST_WITH_GANGS: Final = 100_000
 """First seed whose jobs may train in gangs; earlier seeds have none."""
 FIRST_WITH_STUDIES: Final = 200_000
 """First seed with a study; from here on no jobs train in gangs."""
+FIRST_WITH_LIMITS: Final = 300_000
+"""First seed with shared budgets, price ceilings and deadlines, and without a study."""
 
 _LAST_FAULT_SHARE: Final = 0.9
 # Actions of clouds' calls, and ways to disturb them; the first ones are the likeliest.
@@ -38,6 +40,7 @@ _WAYS: Final = {
     "slow after": 2,
 }
 _VICES: Final = (*Vice, Vice.HANGS, Vice.HANGS, Vice.MUTE)
+SCOPES: Final = ("fleet", "person:ada", "person:owner", "team:nlp")
 PRUNERS: Final = ("none", "median", "halving", "synchronous")
 PRICES: Final = ("0.0001", "9999", "-1", "NaN", "0", "tenth", "rises")
 
@@ -46,7 +49,8 @@ PRICES: Final = ("0.0001", "9999", "-1", "NaN", "0", "tenth", "rises")
 class JobPlan:
     """One job that a user submits at a step. `work_seconds` is its length on one instance.
 
-    Every `gang` instances hold one copy of the model together.
+    Every `gang` instances hold one copy of the model together. A job `is_of_team` if a member of
+    the team submits it. `deadline_seconds` count from its submission.
     """
 
     name: str
@@ -58,6 +62,21 @@ class JobPlan:
     budget_usd: str | None
     spot: bool
     gang: int = 1
+    is_of_team: bool = False
+    deadline_seconds: int | None = None
+    stops_late: bool = False
+    max_usd_per_hour: str | None = None
+    max_instance_usd_per_hour: str | None = None
+
+
+@dataclass(frozen=True)
+class BudgetPlan:
+    """Budget that the jobs of a scope share, in US dollars. None: no such limit."""
+
+    scope: str
+    month_usd: str | None = None
+    total_usd: str | None = None
+    hourly_usd: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +131,7 @@ class Scenario:
     jobs: tuple[JobPlan, ...]
     faults: tuple[Fault, ...]
     study: StudyPlan | None = None
+    budgets: tuple[BudgetPlan, ...] = ()
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -133,9 +153,45 @@ def scenario_of(seed: int) -> Scenario:
         jobs=tuple(_job(chance, number) for number in range(chance.choice((1, 2, 2, 3)))),
         faults=_faults(chance, clouds),
     )
+    if seed >= FIRST_WITH_LIMITS:
+        return _with_limits(scenario)
     if seed >= FIRST_WITH_STUDIES:
         return _with_study(scenario)
     return scenario if seed < FIRST_WITH_GANGS else _with_gangs(scenario)
+
+
+def _with_limits(scenario: Scenario) -> Scenario:
+    """Return a scenario with shared budgets, and jobs with price ceilings and deadlines."""
+    chance = Random(f"limits {scenario.seed}")
+    scopes = chance.sample(SCOPES, chance.choice((1, 1, 2, 3)))
+    return replace(
+        scenario,
+        fleet_usd=None,
+        budgets=tuple(_budget(chance, scope) for scope in sorted(scopes)),
+        jobs=tuple(_limited(chance, job) for job in scenario.jobs),
+    )
+
+
+def _budget(chance: Random, scope: str) -> BudgetPlan:
+    usd = chance.choice(("0.005", "0.02", "0.08"))
+    kind = chance.choice(("month", "total", "hour", "month and hour"))
+    return BudgetPlan(
+        scope,
+        month_usd=usd if "month" in kind else None,
+        total_usd=usd if kind == "total" else None,
+        hourly_usd=chance.choice(("0.6", "1.1", "2.2")) if "hour" in kind else None,
+    )
+
+
+def _limited(chance: Random, job: JobPlan) -> JobPlan:
+    return replace(
+        job,
+        is_of_team=chance.random() < 0.6,
+        deadline_seconds=chance.choice((None, None, 150, 600, 3600)),
+        stops_late=chance.random() < 0.5,
+        max_usd_per_hour=chance.choice((None, None, "1.1", "2.2")),
+        max_instance_usd_per_hour=chance.choice((None, None, "0.6", "0.9")),
+    )
 
 
 def _with_study(scenario: Scenario) -> Scenario:

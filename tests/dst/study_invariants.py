@@ -15,14 +15,13 @@ from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.store.repositories.jobs import Jobs
 from hpo.protocol import attributes
-from tests.dst.cloud import Machine
+from tests.dst.limit_invariants import in_flight_usd
 from tests.dst.studies import NAME, SimulatedStudy
 
 if TYPE_CHECKING:
     from tests.dst.world import World
 
 _AFTER_END_SECONDS: Final = 900
-_LEAVE_SECONDS: Final = 240
 _NO_CAUSE: Final = "its job has ended without a result"
 _EXACT_USD: Final = Decimal("1e-9")
 
@@ -69,7 +68,8 @@ class StudyInvariants:
             self._overspending = None
             return
         if self._overspending is None or self._overspending[0] != budget_usd:
-            self._overspending = budget_usd, self._in_flight_usd(held, machines, spent_usd)
+            of_study = (instance for instance in held if is_of_study(instance.job))
+            self._overspending = budget_usd, in_flight_usd(of_study, machines, spent_usd)
         most_usd = max(self._overspending) + slack_usd
         if spent_usd > most_usd:
             self._break("no budget is passed", f"study: ${spent_usd:.4f} of ${budget_usd}")
@@ -198,19 +198,6 @@ class StudyInvariants:
             if self._idle_seconds[instance.id] > _AFTER_END_SECONDS:
                 text = f"{instance.id} of {job.id}, which is {job.phase}"
                 self._break("an ended trial holds no instance", text)
-
-    def _in_flight_usd(
-        self, held: Iterable[HeldInstance], machines: list[Machine], spent_usd: Decimal
-    ) -> Decimal:
-        """Return the spending until all that is held or ordered now has left."""
-        billed = {m.instance: m.usd_per_hour for m in machines if m.is_billed}
-        ordered = {
-            instance.id: instance.costing_usd_per_hour or Decimal(1)
-            for instance in held
-            if is_of_study(instance.job) and instance.cloud_id is None
-        }
-        rate = sum({**ordered, **billed}.values(), Decimal(0))
-        return spent_usd + rate * _LEAVE_SECONDS / 3600
 
 
 def is_of_study(job: str) -> bool:

@@ -31,8 +31,8 @@ class Whims:
         return Plan(tuple(self._decision(job, snapshot) for job in snapshot.jobs))
 
     def _decision(self, job: JobSnapshot, snapshot: Snapshot) -> Decision:
-        offers = {offer.id for offer in snapshot.offers if job.instances.permits(offer)}
-        buyable = sorted(offers - snapshot.unavailable)
+        offers = {offer.id: offer for offer in snapshot.offers if job.instances.permits(offer)}
+        buyable = sorted(offers.keys() - snapshot.unavailable)
         target = self._targets.get(job.id)
         is_stale = target is None or (target != job.held and target.offer not in buyable)
         if buyable and (self._is_whim(job) or (self.is_settled and is_stale)):
@@ -40,7 +40,9 @@ class Whims:
             most = gang if self.is_settled else job.instances.maximum
             count = self._chance.randint(min(job.instances.minimum, most), most) // gang * gang
             if self.is_settled or self._chance.random() > _LEAVES:
-                target = Allocation(self._chance.choice(buyable), count, 1)
+                offer = self._chance.choice(buyable)
+                most = job.instances.most_of(offers[offer]) // gang * gang
+                target = Allocation(offer, min(count, most), 1)
             else:
                 target = None
             self._targets[job.id] = target

@@ -21,8 +21,7 @@ from typing import Any, Final
 from unittest import mock
 
 from autoscaler.controller.settings import ControllerSettings
-from autoscaler.domain.job import InstanceBounds, JobSpec, ParallelismSpec
-from autoscaler.domain.objective import Objective
+from autoscaler.domain.job import JobSpec, ParallelismSpec
 from autoscaler.main import Deployment, ServeSettings
 from autoscaler.main import deployment as composition
 from autoscaler.policies.registry import create_policy
@@ -38,6 +37,7 @@ from tests.dst.cloud import CloudTruth, Machine
 from tests.dst.durable import durable_store, empty_database, fast_directory
 from tests.dst.faults import Faults
 from tests.dst.invariants import Invariants, Violation
+from tests.dst.limits import Limits, bounds_of, objective_of
 from tests.dst.line import Life, Line, Weather
 from tests.dst.network import TOKEN
 from tests.dst.scenario import STEPS, JobPlan, Scenario
@@ -61,6 +61,7 @@ _MOST_PICKS: Final = 40
 _MOST_MORE_PICKS: Final = 300
 _SPEED: Final = 100.0  # examples a second on one instance
 _HEALING_ROUNDS: Final = 500
+_LIFTING_ROUND: Final = 40  # of the healing, at which an admin lifts budgets and ceilings
 _LAST_STEPS: Final = 3
 
 
@@ -102,6 +103,7 @@ class World:
         self.store.settings.once("controller_id", lambda: _CONTROLLER)
         self.trace = hashlib.sha256()
         self.study = None if scenario.study is None else SimulatedStudy(self, scenario.study)
+        self.limits = Limits(self, scenario.budgets)
         self.invariants = Invariants(self)
         self.faults = Faults(self)
         self.truth.on_create = self.invariants.on_create
@@ -176,7 +178,9 @@ class World:
         self.note(f"{now_seconds} {len(self.truth.machines)} {len(self.scheduler.tasks)}")
         self.invariants.check(seconds)
 
-    def ask(self, method: str, path: str, kind: Any = None, value: Any = None) -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, kind: Any = None, value: Any = None, token: str = TOKEN
+    ) -> tuple[int, Any]:
         """Send a user's request outside the scheduling; return the status and the parsed reply."""
         process = self.leader
         if process is None:
@@ -188,7 +192,7 @@ class World:
         task = self.scheduler.spawn(
             "user",
             process.life.number,
-            lambda: replies.append(app.request(method, path, TOKEN, body)),
+            lambda: replies.append(app.request(method, path, token, body)),
         )
         while not task.has_ended:
             if task in self.scheduler.runnable():
@@ -401,18 +405,20 @@ class World:
         return 2
 
     def _submit_unsent(self) -> None:
-        """Submit the jobs whose submission has not been confirmed."""
+        """Submit the jobs whose submission has not been confirmed, once all budgets are set."""
+        self.limits.set_budgets()
+        if self.limits.unset:
+            return
         for plan in list(self.unsent):
             spec = JobSpec(
                 plan.name,
                 ("python", "train.py"),
-                instances=InstanceBounds(plan.minimum, plan.maximum, spot=plan.spot),
-                objective=Objective(
-                    budget_usd=None if plan.budget_usd is None else Decimal(plan.budget_usd)
-                ),
+                instances=bounds_of(plan),
+                objective=objective_of(plan, self.clock.now()),
                 parallelism=ParallelismSpec(shard=plan.gang),
             )
-            status, reply = self.ask("POST", "/v1/jobs", Submission, Submission(spec))
+            token = self.limits.token_of(plan)
+            status, reply = self.ask("POST", "/v1/jobs", Submission, Submission(spec), token)
             self.note(f"submit {status}")
             if status == 409:  # the reply of an earlier submission was lost
                 reply, status = {"id": plan.name}, 200
@@ -441,6 +447,8 @@ class World:
             self.study.heal()
         self.invariants.is_healing = True
         for round_number in range(_HEALING_ROUNDS):
+            if round_number >= _LIFTING_ROUND:
+                self.limits.lift()
             for job in self._unfinishable():
                 self.ask("POST", f"/v1/jobs/{job}/stop")
             is_quick = self.study is not None and not self.study.is_over
