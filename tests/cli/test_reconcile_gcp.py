@@ -112,7 +112,7 @@ def test_days_are_compared_and_what_is_beside_is_shown(
         "Extras are disks and addresses; beside are costs that the ledger does not track." in said
     )
     assert "Beside: transfer $1.08. The ledger has $0.9000 for transfers of jobs' files" in said
-    assert "Instances agree within 3%" in said
+    assert "Instances agree within 3 % or $0.01" in said
     assert "The query to BigQuery cost $0.0001; a month's first TiB of queries is free." in said
 
 

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.live import overview
+from autoscaler.controller.offers.market import ProviderState
 from autoscaler.domain.alarm import AlarmCode, ModelAlarm
 from autoscaler.domain.errors import (
     Conflict,
@@ -173,7 +174,8 @@ def test_a_stall_and_the_category_of_the_last_failure_are_shown(api: Api) -> Non
 
 def test_offers_can_not_be_named_before_any_are_known(api: Api) -> None:
     status = api.world.controller.status
-    known, status.offers, status.trouble = status.offers, (), "file: it does not answer"
+    known, status.offers = status.offers, ()
+    status.providers = {"file": ProviderState(("file: it does not answer",))}
     named = replace(SPEC, instances=InstanceBounds(offers=("small",)))
     with pytest.raises(Unavailable, match=r"file: it does not answer.*try again"):
         api.client.submit(named)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.controller.offers.market import ProviderState
 from autoscaler.domain.errors import SpecError, Unavailable
 from autoscaler.domain.job import GpuKind, InstanceBounds, ParallelismSpec
 from autoscaler.wire.messages import Change
@@ -42,7 +43,8 @@ def test_without_offers_a_submission_that_names_some_is_refused(api: Api) -> Non
     with pytest.raises(Unavailable, match=r"known yet \(the controller has just started\)"):
         api.client.submit(NAMED)
     refused_seconds = api.world.clock.now()
-    api.world.controller.status.trouble = "the cloud does not answer"
+    failed = ProviderState(("file: the cloud does not answer",))
+    api.world.controller.status.providers = {"file": failed}
     with pytest.raises(Unavailable, match="does not answer"):
         api.client.submit(NAMED)
     assert api.world.clock.now() == refused_seconds
