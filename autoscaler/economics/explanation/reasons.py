@@ -364,12 +364,12 @@ def _describe_contest(contest: Contest, around: LimitUsage) -> str:
     rival_bid = _describe_bid(contest.rival_usd_per_second, contest.rival_weight)
     if contest.rival_minimum is not None:
         return (
-            f"`{contest.limit.name}`: {contest.rival} needs {noun} for its minimum of "
+            f"{contest.limit.name}: {contest.rival} needs {noun} for its minimum of "
             f"{contest.rival_minimum} instances, and bids {rival_bid}, this job {own_bid}"
         )
     if contest.took_it:
         return (
-            f"`{contest.limit.name}`: {noun} is worth {rival_bid} to {contest.rival}, "
+            f"{contest.limit.name}: {noun} is worth {rival_bid} to {contest.rival}, "
             f"{own_bid} to this job"
         )
     use = _describe_use(around.supply.limits.index(contest.limit), around)

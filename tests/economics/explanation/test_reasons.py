@@ -109,7 +109,7 @@ def test_shrink_for_another_that_bids_more() -> None:
     contest = Contest(moment.limits[0], 0.21 / 3600, "digits", 0.42 / 3600, took_it=True)
     assert said(job_snapshot, moment, ONE, contest) == (
         "shrink resnet 2 -> 1 x local-small: "
-        "`local devices`: a device is worth $0.42/h to digits, $0.21/h to this job"
+        "local devices: a device is worth $0.42/h to digits, $0.21/h to this job"
     )
 
 
@@ -119,7 +119,7 @@ def test_wait_for_another_that_is_below_its_minimum() -> None:
         moment.limits[0], 0.42 / 3600, "digits", 0.21 / 3600, took_it=True, rival_minimum=2
     )
     assert said(job(held=TWO), moment, ONE, contest) == (
-        "shrink resnet 2 -> 1 x local-small: `local devices`: digits needs a device for its "
+        "shrink resnet 2 -> 1 x local-small: local devices: digits needs a device for its "
         "minimum of 2 instances, and bids $0.21/h, this job $0.42/h"
     )
 

@@ -105,7 +105,7 @@ def test_a_second_job_gets_a_share_and_the_first_grows_again_when_it_ends() -> N
     found = decisions(both)
     assert (found["first"].action, found["first"].target) == (Action.SHRINK, ONE)
     assert "/h to second, $" in found["first"].reason
-    assert "`local devices`: a device is worth $" in found["first"].reason
+    assert "local devices: a device is worth $" in found["first"].reason
     assert (found["second"].action, found["second"].target) == (Action.START, ONE)
     assert found["second"].release_first
     assert plan(both).shadow_prices["local devices"] > 0
@@ -129,7 +129,7 @@ def test_a_minimum_that_wins_at_a_lower_bid_is_named_as_the_cause() -> None:
     found = decisions(moment)
     assert (found["low"].target, found["high"].target) == (TWO, None)
     assert found["high"].reason.startswith(
-        "wait high: `local devices`: low needs a device for its minimum of 2 instances, and bids"
+        "wait high: local devices: low needs a device for its minimum of 2 instances, and bids"
     )
 
 
