@@ -108,7 +108,7 @@ class FleetPage:
         running = sum(job.phase is not JobPhase.PENDING for job in alive)
         starting = sum(job.phase is JobPhase.PENDING and job.id in count.rates for job in alive)
         waiting = len(alive) - running - starting
-        known = notices(replace(facts, finishes=_finishes(rows)))
+        known = notices(facts, _finishes(rows))
         return {
             "headline": headline(known, count, running, waiting, starting),
             "notices": known,

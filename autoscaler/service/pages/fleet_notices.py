@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from itertools import groupby
 from typing import Final
 
@@ -32,6 +33,9 @@ LATE_TICK_SECONDS: Final = 120.0
 _MOST_NAMED: Final = 3
 _ALL_NOTICES: Final = "#notices"
 _ZERO: Final = Decimal(0)
+
+Finishes = Mapping[str, tuple[float, float]]
+_NO_FINISHES: Final[Finishes] = {}
 
 
 class NoticeLevel(StrEnum):
@@ -123,12 +127,11 @@ class EndedJobs:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FleetFacts:
     """Facts that notices follow from, at `now_seconds`.
 
-    `finishes` are the ends of 90 % of cases of predicted jobs, since the epoch. `frozen_by` is the
-    person who froze the fleet; None: it is not frozen.
+    `frozen_by` is the person who froze the fleet; None: it is not frozen.
     """
 
     status: ControllerStatus
@@ -136,18 +139,36 @@ class FleetFacts:
     now_seconds: float
     alive: Sequence[JobRecord] = ()
     ended: EndedJobs = EndedJobs()
-    finishes: Mapping[str, tuple[float, float]] | None = None
     budgets: Sequence[BudgetView] = ()
     frozen_by: str | None = None
 
+    @cached_property
+    def due(self) -> Sequence[JobRecord]:
+        """Jobs that have not ended and are to train until a deadline."""
+        return [
+            job
+            for job in self.alive
+            if job.spec.objective.deadline_seconds is not None
+            and job.phase is not JobPhase.STOPPING
+        ]
 
-def notices(facts: FleetFacts) -> tuple[FleetNotice, ...]:
-    """Return what a person should know of, the most urgent first; empty if all is well."""
+    @cached_property
+    def late(self) -> Mapping[str, FleetNotice]:
+        """Notices of the deadlines of which people are notified, by job."""
+        found = ((job.id, _of_condition(job, self)) for job in self.due)
+        return {job: notice for job, notice in found if notice is not None}
+
+
+def notices(facts: FleetFacts, finishes: Finishes = _NO_FINISHES) -> tuple[FleetNotice, ...]:
+    """Return what a person should know of, the most urgent first; empty if all is well.
+
+    `finishes` are the ends of 90 % of cases of predicted jobs, since the epoch, by job.
+    """
     known = [
         *_of_controller(facts),
         *_of_providers(facts),
         *_of_jobs(facts.status),
-        *deadline_notices(facts),
+        *deadline_notices(facts, finishes),
         *_of_ended(facts.ended),
         *_of_budgets(facts.budgets),
         *_of_limits(facts),
@@ -217,19 +238,41 @@ def _of_notes(provider: str, notes: Sequence[str]) -> Iterator[FleetNotice]:
         yield FleetNotice(_QUOTA, provider, text, "/offers", rest)
 
 
+def _of_topic(
+    topic: NoticeTopic, items: Sequence[tuple[str, str]], text: str, rest: str, address: str
+) -> Iterator[FleetNotice]:
+    """Yield notices of the first jobs of a topic, and one of all others.
+
+    Args:
+        topic: the topic.
+        items: jobs, each with the words of its notice.
+        text: text of a notice, with places for the job and its words.
+        rest: text on the others, with a place for their number.
+        address: list of the others.
+    """
+    for job, words in items[:_MOST_NAMED]:
+        yield _of_job(topic, job, text.format(job, words))
+    others = len(items) - _MOST_NAMED
+    if others > 0:
+        number = counted(others, "further job")
+        yield FleetNotice(topic, "", rest.format(number), address, others)
+
+
 def _of_jobs(status: ControllerStatus) -> Iterator[FleetNotice]:
-    for job, text in sorted(status.stalls.items())[:_MOST_NAMED]:
-        yield _of_job(_STALL, job, f"{job} makes no progress: {text}.")
-    rest = len(status.stalls) - _MOST_NAMED
-    if rest > 0:
-        text = f"{counted(rest, 'further job')} without progress."
-        yield FleetNotice(_STALL, "", text, "/jobs?phase=running", rest)
-    for job, text in sorted(status.job_troubles.items())[:_MOST_NAMED]:
-        yield _of_job(_TROUBLE, job, f"{job}: {text}.")
-    rest = len(status.job_troubles) - _MOST_NAMED
-    if rest > 0:
-        text = f"{counted(rest, 'further job')} with trouble."
-        yield FleetNotice(_TROUBLE, "", text, "/jobs?phase=alive", rest)
+    yield from _of_topic(
+        _STALL,
+        sorted(status.stalls.items()),
+        "{} makes no progress: {}.",
+        "{} without progress.",
+        "/jobs?phase=running",
+    )
+    yield from _of_topic(
+        _TROUBLE,
+        sorted(status.job_troubles.items()),
+        "{}: {}.",
+        "{} with trouble.",
+        "/jobs?phase=alive",
+    )
     if len(status.alarms) == 1:
         (job,) = status.alarms
         text = f"{job} steps at another speed than its model predicts."
@@ -239,17 +282,17 @@ def _of_jobs(status: ControllerStatus) -> Iterator[FleetNotice]:
         yield FleetNotice(_SPEED, "", text, "/jobs?phase=running", len(status.alarms))
 
 
-def deadline_notices(facts: FleetFacts) -> Iterator[FleetNotice]:
+def deadline_notices(
+    facts: FleetFacts, finishes: Finishes = _NO_FINISHES
+) -> Iterator[FleetNotice]:
     """Yield the missed deadlines of jobs that have not ended, and those in danger.
 
     They are the conditions of which people are notified, and predicted ends beyond deadlines.
     """
     late = [
         notice
-        for job in facts.alive
-        if job.spec.objective.deadline_seconds is not None
-        and job.phase is not JobPhase.STOPPING
-        and (notice := _of_deadline(job, facts)) is not None
+        for job in facts.due
+        if (notice := facts.late.get(job.id) or _of_finish(job, facts, finishes)) is not None
     ]
     for topic in (_MISSED, _MAY_MISS):
         of_topic = [notice for notice in late if notice.topic is topic]
@@ -260,22 +303,22 @@ def deadline_notices(facts: FleetFacts) -> Iterator[FleetNotice]:
             yield FleetNotice(topic, "", text, "/jobs?phase=alive", rest)
 
 
-def _of_deadline(job: JobRecord, facts: FleetFacts) -> FleetNotice | None:
-    status, now_seconds = facts.status, facts.now_seconds
-    decision, left_seconds = status.in_force.get(job.id), remaining_seconds_of(job, None)
+def _of_condition(job: JobRecord, facts: FleetFacts) -> FleetNotice | None:
+    decision, left_seconds = facts.status.in_force.get(job.id), remaining_seconds_of(job, None)
     known = JobFacts(job, _ZERO, _ZERO, decision=decision, left_seconds=left_seconds)
-    condition = deadline_condition(known, now_seconds)
-    if condition is not None:
-        topic = _MISSED if "late_seconds" in condition.figures else _MAY_MISS
-        return _of_job(topic, job.id, condition.text)
-    finish, deadline_seconds = (
-        (facts.finishes or {}).get(job.id),
-        job.spec.objective.deadline_seconds,
-    )
+    condition = deadline_condition(known, facts.now_seconds)
+    if condition is None:
+        return None
+    topic = _MISSED if "late_seconds" in condition.figures else _MAY_MISS
+    return _of_job(topic, job.id, condition.text)
+
+
+def _of_finish(job: JobRecord, facts: FleetFacts, finishes: Finishes) -> FleetNotice | None:
+    finish, deadline_seconds = finishes.get(job.id), job.spec.objective.deadline_seconds
     if finish is None or deadline_seconds is None or finish[1] <= deadline_seconds:
         return None
-    band = duration_band(finish[0] - now_seconds, finish[1] - now_seconds)
-    due = relative(deadline_seconds, now_seconds)
+    band = duration_band(*(end - facts.now_seconds for end in finish))
+    due = relative(deadline_seconds, facts.now_seconds)
     return _of_job(
         _MAY_MISS, job.id, f"{job.id} ends in {band} by the model; its deadline is {due}."
     )
@@ -289,20 +332,27 @@ def _of_ended(ended: EndedJobs) -> Iterator[FleetNotice]:
     if rest > 0:
         text = f"{counted(rest, 'further job')} failed within the last day."
         yield FleetNotice(_FAILED, "", text, _FAILED.list_address, rest)
-    for job in ended.late[:_MOST_NAMED]:
-        late = duration((job.ended_seconds or 0.0) - (job.spec.objective.deadline_seconds or 0.0))
-        yield _of_job(_ENDED_LATE, job.id, f"{job.id} finished {late} after its deadline.")
-    rest = len(ended.late) - _MOST_NAMED
-    if rest > 0:
-        text = f"{counted(rest, 'further job')} finished after the deadline within the last day."
-        yield FleetNotice(_ENDED_LATE, "", text, "/jobs?phase=finished", rest)
-    for job in ended.over_budget[:_MOST_NAMED]:
-        budget = _BUDGET_OF_STOP[job.stop_reason or StopReason.JOB_BUDGET]
-        yield _of_job(_OVER, job.id, f"{job.id} was stopped, since {budget} is used up.")
-    rest = len(ended.over_budget) - _MOST_NAMED
-    if rest > 0:
-        text = f"{counted(rest, 'further job')} stopped by budgets within the last day."
-        yield FleetNotice(_OVER, "", text, "/jobs?phase=stopped", rest)
+    yield from _of_topic(
+        _ENDED_LATE,
+        [(job.id, _lateness(job)) for job in ended.late],
+        "{} finished {} after its deadline.",
+        "{} finished after the deadline within the last day.",
+        "/jobs?phase=finished",
+    )
+    yield from _of_topic(
+        _OVER,
+        [
+            (job.id, _BUDGET_OF_STOP[job.stop_reason or StopReason.JOB_BUDGET])
+            for job in ended.over_budget
+        ],
+        "{} was stopped, since {} is used up.",
+        "{} stopped by budgets within the last day.",
+        "/jobs?phase=stopped",
+    )
+
+
+def _lateness(job: JobRecord) -> str:
+    return duration((job.ended_seconds or 0.0) - (job.spec.objective.deadline_seconds or 0.0))
 
 
 def _of_budgets(budgets: Sequence[BudgetView]) -> Iterator[FleetNotice]:

@@ -45,12 +45,12 @@ def facts(ended: EndedJobs = NONE_ENDED, **changes: Any) -> FleetFacts:
     return replace(known, status=replace(known.status, **changes), ended=ended, **own)
 
 
-def texts(known: FleetFacts) -> list[str]:
-    return [f"{each.level}: {each.text}" for each in notices(known)]
+def texts(known: FleetFacts, **changes: Any) -> list[str]:
+    return [f"{each.level}: {each.text}" for each in notices(known, **changes)]
 
 
-def sentence(known: FleetFacts) -> str:
-    return headline(notices(known), FleetCount(), 0, 0).text
+def sentence(known: FleetFacts, **changes: Any) -> str:
+    return headline(notices(known, **changes), FleetCount(), 0, 0).text
 
 
 def job(name: str, phase: JobPhase = JobPhase.RUNNING, **changes: Any) -> JobRecord:
@@ -131,11 +131,13 @@ def test_a_missed_deadline_is_wrong_and_one_in_danger_needs_a_look() -> None:
     late = facts(alive=[due("birds", 600.0, report=slow)])
     assert sentence(late).startswith("Wrong: birds misses its deadline. ")
     ends = {"birds": (NOW + 300.0, NOW + 900.0), "far": (NOW + 300.0, NOW + 900.0)}
-    danger = facts(alive=[due("birds", 600.0), due("far", DAY)], finishes=ends)
-    assert texts(danger) == [
+    danger = facts(alive=[due("birds", 600.0), due("far", DAY)])
+    assert texts(danger, finishes=ends) == [
         "warning: birds ends in 5.0 to 15 min by the model; its deadline is in 10 min."
     ]
-    assert sentence(danger).startswith("Needs a look: birds may miss its deadline. ")
+    assert sentence(danger, finishes=ends).startswith(
+        "Needs a look: birds may miss its deadline. "
+    )
 
 
 def test_a_late_end_and_a_stop_by_a_budget_need_a_look() -> None:
