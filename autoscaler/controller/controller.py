@@ -27,12 +27,7 @@ from autoscaler.controller.jobs.starts import measure_starts
 from autoscaler.controller.observe.instance_sync import Observed, Observer
 from autoscaler.controller.observe.snapshots import Snapshots
 from autoscaler.controller.observe.studies import StudySnapshots
-from autoscaler.controller.offers.market import (
-    Market,
-    ProviderState,
-    provider_errors,
-    silent_providers,
-)
+from autoscaler.controller.offers.market import Market, ProviderState, provider_errors
 from autoscaler.controller.plan.checkpoint_intervals import checkpoint_intervals
 from autoscaler.controller.plan.isolation import (
     LEFT_OUT_GRACE_SECONDS,
@@ -113,7 +108,6 @@ class ControllerStatus:
     ticked_seconds: float | None = None
     planning_trouble: str | None = None
     providers: Mapping[str, ProviderState] = field(default_factory=dict)
-    silent: frozenset[str] = frozenset()
     strays: frozenset[str] = frozenset()
     study_troubles: Mapping[str, str] = field(default_factory=dict)
     job_troubles: Mapping[str, str] = field(default_factory=dict)
@@ -128,6 +122,11 @@ class ControllerStatus:
     solver_failures: int = 0
     fleet_spent_usd: Decimal | None = None
     snapshot: Snapshot | None = None
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """The providers whose instances were not listed by the last look, or not in time."""
+        return frozenset(name for name, state in self.providers.items() if state.is_silent)
 
     @property
     def trouble(self) -> str | None:
@@ -481,7 +480,6 @@ class Controller:
         self.status.offers = self._market.offers
         self.status.limits = self._market.limits
         self.status.providers = self._market.states
-        self.status.silent = silent_providers(self.status.providers)
         self.status.strays = observed.strays
         self.status.asked_seconds = self._market.asked_seconds
         self.status.refused = self._market.refused

@@ -20,6 +20,7 @@ from autoscaler.cli.simulate.options import SimulateOptions
 from autoscaler.clock import SystemClock, VirtualClock
 from autoscaler.controller.budgets.accounts import BudgetStanding
 from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.offers.market import ProviderState
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.instance import CloudInstance, CloudState, InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
@@ -176,7 +177,7 @@ def in_trouble(fleet: FleetState) -> FleetState:
     """Return a fleet whose cloud is silent, and one of whose jobs has stalled."""
     status = replace(
         fleet.status,
-        silent=frozenset({fleet.status.offers[0].provider}),
+        providers={fleet.status.offers[0].provider: ProviderState(is_silent=True)},
         stalls={"birds": "no step for 14 min, while 4 devices cost $3.91/h"},
         unavailable=frozenset({fleet.status.offers[0].id}),
     )

@@ -48,11 +48,6 @@ class ProviderState:
     is_silent: bool = False
 
 
-def silent_providers(states: Mapping[str, ProviderState]) -> frozenset[str]:
-    """Return the providers whose instances were not listed by the last look, or not in time."""
-    return frozenset(name for name, state in states.items() if state.is_silent)
-
-
 def provider_errors(states: Mapping[str, ProviderState]) -> tuple[str, ...]:
     """Return the present errors of providers as text, those of the last look first."""
     failures = (failure for state in states.values() for failure in state.failures)
@@ -194,16 +189,14 @@ class Market:
         for key, answer in self._answers.items():
             if answer.error is not None:
                 problems.setdefault(key, answer.error)
-        return {
-            provider: ProviderState(
-                tuple(
-                    dict.fromkeys(text for (name, _), text in problems.items() if name == provider)
-                ),
-                self._conditions.get(provider, Condition()),
-                (provider, CallKind.LIST) in problems,
-            )
-            for provider in sorted({*self._conditions, *(name for name, _ in problems)})
-        }
+        names = sorted({*self._conditions, *(name for name, _ in problems)})
+        return {name: self._state(name, problems) for name in names}
+
+    def _state(self, name: str, problems: Mapping[tuple[str, CallKind], str]) -> ProviderState:
+        own = [problems[key] for key in problems if key[0] == name]
+        is_silent = (name, CallKind.LIST) in problems
+        condition = self._conditions.get(name, Condition())
+        return ProviderState(tuple(dict.fromkeys(own)), condition, is_silent)
 
     @property
     def at_risk(self) -> frozenset[str]:

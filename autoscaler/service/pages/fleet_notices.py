@@ -199,12 +199,13 @@ def _of_controller(facts: FleetFacts) -> Iterator[FleetNotice]:
 
 def _of_providers(facts: FleetFacts) -> Iterator[FleetNotice]:
     status, count = facts.status, facts.count
-    for provider in sorted(status.silent):
+    for provider, state in sorted(status.providers.items()):
+        if not state.is_silent:
+            continue
         instances = counted(count.of_provider[provider], "instance")
         cost = billed(count.provider_rates.get(provider, _ZERO))
         text = f"{provider} is silent: its {instances} ({cost}/h) can't be seen or changed now"
-        state = status.providers.get(provider)
-        why = "" if state is None else "".join(f". {failure}" for failure in state.failures)
+        why = "".join(f". {failure}" for failure in state.failures)
         yield FleetNotice(_SILENT, provider, f"{text}{why}.", "/offers")
     for provider, state in status.providers.items():
         condition = state.condition

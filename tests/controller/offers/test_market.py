@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.controller.offers.market import Market, provider_errors, silent_providers
+from autoscaler.controller.controller import ControllerStatus
+from autoscaler.controller.offers.market import Market, provider_errors
 from autoscaler.controller.settings import ControllerSettings
 from autoscaler.domain.errors import Unavailable
 from autoscaler.domain.instance import CloudInstance, Interruption
@@ -94,14 +95,15 @@ def test_of_a_provider_that_does_not_answer_the_last_prices_stay_and_age(shop: S
     assert market.offers == shop.sold
     assert market.asked_seconds == {"file": 10.0}
     assert provider_errors(market.states) == ("file: closed", "file: no announcements")
-    assert silent_providers(market.states) == frozenset(), "its instances are still listed"
+    silent = ControllerStatus(providers=market.states).silent
+    assert silent == frozenset(), "its instances are still listed"
 
 
 def test_how_a_provider_does_is_told_beside_what_it_answers(shop: Shop) -> None:
     market = Market({"file": shop}, None)
     market.refresh(10.0)
     assert provider_errors(market.states) == ("file: no announcements",)
-    assert silent_providers(market.states) == frozenset()
+    assert ControllerStatus(providers=market.states).silent == frozenset()
     shop.strangers = {"lost": 2}
     market.refresh(20.0)
     _, lost = provider_errors(market.states)

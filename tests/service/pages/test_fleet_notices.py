@@ -33,6 +33,7 @@ DAY = 86_400.0
 
 
 NONE_ENDED = EndedJobs()
+SILENT = {"file": ProviderState(is_silent=True)}
 
 
 def facts(ended: EndedJobs = NONE_ENDED, **changes: Any) -> FleetFacts:
@@ -76,7 +77,7 @@ def test_a_healthy_fleet_has_nothing_to_tell() -> None:
 
 def test_what_needs_a_person_comes_first() -> None:
     known = facts(
-        silent=frozenset({"file"}),
+        providers=SILENT,
         stalls={"birds": "no step for 14 min"},
         unavailable=frozenset({"small"}),
         frozen_by="ada",
@@ -102,7 +103,7 @@ def test_what_needs_a_person_comes_first() -> None:
 
 def test_each_part_of_the_sentence_leads_to_more() -> None:
     ended = EndedJobs.of([job("a", JobPhase.FAILED), job("b", JobPhase.FAILED)], 2)
-    known = facts(ended, stalls={"birds": "no step"}, silent=frozenset({"file"}), frozen_by="ada")
+    known = facts(ended, stalls={"birds": "no step"}, providers=SILENT, frozen_by="ada")
     shown = headline(notices(known), FleetCount(), 0, 0)
     assert [(part.text, part.address) for part in (*shown.wrong, *shown.to_look_at)] == [
         ("file is silent", "/offers"),
@@ -197,7 +198,7 @@ def test_conditions_of_a_provider_are_no_failed_look(
 
 def test_a_provider_that_does_not_answer_is_named_with_its_error() -> None:
     state = ProviderState(("file: timed out",), is_silent=True)
-    (text,) = texts(facts(providers={"file": state}, silent=frozenset({"file"})))
+    (text,) = texts(facts(providers={"file": state}))
     assert text == (
         "danger: file is silent: its 3 instances ($1.50/h) can't be seen or changed now. "
         "file: timed out."
