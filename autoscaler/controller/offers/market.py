@@ -193,10 +193,10 @@ class Market:
         return {name: self._state(name, problems) for name in names}
 
     def _state(self, name: str, problems: Mapping[tuple[str, CallKind], str]) -> ProviderState:
-        own = [problems[key] for key in problems if key[0] == name]
+        failures = dict.fromkeys(problems[key] for key in problems if key[0] == name)
         is_silent = (name, CallKind.LIST) in problems
         condition = self._conditions.get(name, Condition())
-        return ProviderState(tuple(dict.fromkeys(own)), condition, is_silent)
+        return ProviderState(tuple(failures), condition, is_silent)
 
     @property
     def at_risk(self) -> frozenset[str]:

@@ -155,8 +155,8 @@ class FleetFacts:
     @cached_property
     def late(self) -> Mapping[str, FleetNotice]:
         """Notices of the deadlines of which people are notified, by job."""
-        found = ((job.id, _of_condition(job, self)) for job in self.due)
-        return {job: notice for job, notice in found if notice is not None}
+        judged = ((job.id, _of_condition(job, self)) for job in self.due)
+        return {job: notice for job, notice in judged if notice is not None}
 
 
 def notices(facts: FleetFacts, finishes: Finishes = _NO_FINISHES) -> tuple[FleetNotice, ...]:
