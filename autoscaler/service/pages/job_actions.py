@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -15,14 +15,12 @@ from autoscaler.domain.job import JobRecord, JobSpec
 from autoscaler.domain.job_rules import as_submitted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.faults import refusal
 from autoscaler.service.jobs.submissions import Submissions, job_text
 from autoscaler.service.pages.fields import (
     OBJECTIVES,
     bounds_of,
     change_of,
     command_of,
-    form_error,
     job_fields,
     objective_of,
     priority_of,
@@ -55,14 +53,10 @@ class JobForms:
     ) -> Response:
         """Return the form of a job, with the values that were entered and the error."""
         job = requester.job
-        status = 200 if error is None else refusal(error).status_code
-        values: dict[str, Any] = {
-            "job": job,
-            "fields": job_fields(job.spec, self.clock.now()) | (fields or {}),
-            "error": None if error is None else form_error(error),
-            "objectives": OBJECTIVES,
-        }
-        return self.pages.page(request, template, requester, status, **values)
+        values = job_fields(job.spec, self.clock.now()) | (fields or {})
+        return self.pages.form(
+            request, template, requester, error, job=job, fields=values, objectives=OBJECTIVES
+        )
 
 
 def job_forms_router(forms: JobForms) -> APIRouter:

@@ -17,7 +17,9 @@ from autoscaler.service.access.browser_sessions import form_token
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.access.request_gate import session_token
+from autoscaler.service.faults import refusal
 from autoscaler.service.pages import formats
+from autoscaler.service.pages.fields import form_error
 from autoscaler.service.pages.size_bars import forbidden_names, forbidden_text
 from autoscaler.service.pages.static_files import StaticFiles
 from autoscaler.wire.messages import JobView
@@ -127,6 +129,22 @@ class Pages:
             **values,
         )
         return Response(text, status, HEADERS, media_type="text/html")
+
+    def form(
+        self,
+        request: Request,
+        template: str,
+        requester: Requester,
+        error: Exception | None,
+        **values: object,
+    ) -> Response:
+        """Return the page of a form, with the error of the values that were sent; None: no error.
+
+        Its template has the error as `error`, as a form shows it.
+        """
+        status = 200 if error is None else refusal(error).status_code
+        shown = None if error is None else form_error(error)
+        return self.page(request, template, requester, status, error=shown, **values)
 
 
 def query(**values: object) -> str:

@@ -13,8 +13,6 @@ from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.domain.text import quoted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.faults import refusal
-from autoscaler.service.pages.fields import form_error
 from autoscaler.service.pages.forms import PageForm
 from autoscaler.service.pages.job_actions import SEE_OTHER
 from autoscaler.service.pages.rendering import HEADERS, Pages
@@ -51,15 +49,8 @@ class StudyForms:
         summary = self.studies.summary(str(request.path_params["study"]))
         budget_usd = summary.budget_usd
         present = {"budget": "" if budget_usd is None else f"{budget_usd:f}"}
-        return self.pages.page(
-            request,
-            template,
-            requester,
-            200 if error is None else refusal(error).status_code,
-            study=summary,
-            fields=present | (fields or {}),
-            error=None if error is None else form_error(error),
-        )
+        values = present | (fields or {})
+        return self.pages.form(request, template, requester, error, study=summary, fields=values)
 
 
 def study_forms_router(forms: StudyForms) -> APIRouter:
