@@ -116,7 +116,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         world = ticks.deployment_of(directory, arguments.jobs, arguments.instances)
-        with served(world, directory) as api:
+        with served(world, directory, completes_pages=False) as api:
             measure(api)
 
 

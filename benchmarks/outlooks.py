@@ -116,7 +116,10 @@ def requests(fleet: FleetState, timed: Timed) -> list[Row]:
     """Return the times of requests over HTTP."""
     deadline = fleet.clock.now() + 3600.0
     world: Any = fleet
-    with tempfile.TemporaryDirectory() as directory, served(world, Path(directory)) as api:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        served(world, Path(directory), completes_pages=False) as api,
+    ):
         client = httpx.Client(base_url=api.url, headers={"Accept": "text/html"}, timeout=60)
         assert client.post("/sign-in", data={"token": TOKEN}).status_code == 303
         token = {"Authorization": f"Bearer {TOKEN}"}

@@ -127,7 +127,7 @@ def main() -> None:
             directory = Path(scratch)
             led_store(f"sqlite:///{directory / 'castor.db'}").close()
             deployment = World(directory)
-            with served(deployment, directory) as api:
+            with served(deployment, directory, completes_pages=False) as api:
                 fill(deployment.store, jobs, arguments.decisions, console)
                 cursor = cursor_of("jobs newest", arguments.limit + 1, "job-0")
                 for name, filters in LISTS.items():

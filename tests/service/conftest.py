@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -245,8 +245,17 @@ def _rooms(world: World, authentication: Authentication, api: Api) -> ServiceDep
 
 
 @contextmanager
-def served(world: World, directory: Path, storage: FolderStorage | None = None) -> Iterator[Api]:
-    """Yield the API over a world; its `woken` is set when the controller should run."""
+def served(
+    world: World,
+    directory: Path,
+    storage: FolderStorage | None = None,
+    completes_pages: bool = True,
+) -> Iterator[Api]:
+    """Yield the API over a world; its `woken` is set when the controller should run.
+
+    Pages wait for all that is computed beside them, unless `completes_pages` is false: benchmarks
+    measure the product's own waits.
+    """
     world.tick(1)
     authentication = Authentication(world.store, load_key(directory / "secret.key"), world.clock)
     authentication.people.set_owner(TOKEN)
@@ -262,7 +271,7 @@ def served(world: World, directory: Path, storage: FolderStorage | None = None) 
     api.log_in_through(SETTINGS)
     api.pages_at(api.url)
     try:
-        with _complete_pages():
+        with _complete_pages() if completes_pages else nullcontext():
             yield api
     finally:
         api.changes.close_threadsafe()
