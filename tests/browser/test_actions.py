@@ -79,6 +79,29 @@ def test_rows_pages_and_help_have_keys(api: Api, visitor: Visitor) -> None:
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+def test_a_table_is_ordered_with_the_keyboard(api: Api, chromium: Browser, width: int) -> None:
+    searched(api)
+    with visiting(chromium, api, width) as visitor:
+        page = visitor.open("/offers")
+        page.get_by_role("button", name="Show").focus()
+        for _ in range(4):
+            page.keyboard.press("Tab")
+        for state in ("ascending", "descending"):
+            expect(page.locator("#sort-by-price")).to_be_focused()
+            page.keyboard.press("Enter")
+            head = page.locator(f"th[aria-sort={state}]")
+            expect(head).to_contain_text("Price")
+            page.wait_for_load_state("load")
+        assert_accessible(visitor)
+        for path in ("/studies?sort=-spent", "/studies/sweep?sort=value", "/costs?jobs=name"):
+            visitor.open(path)
+            expect(page.locator("th[aria-sort] .direction").first).to_be_visible()
+            assert not page.evaluate(TOO_WIDE), path
+            assert_accessible(visitor)
+        assert visitor.complaints == []
+
+
 def test_a_job_is_submitted_by_upload(api: Api, visitor: Visitor, tmp_path: Path) -> None:
     folder = tmp_path / "digits"
     (folder / "data").mkdir(parents=True)

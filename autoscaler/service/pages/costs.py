@@ -31,8 +31,10 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.rendering import Pages
+from autoscaler.service.pages.table_order import Column, OrderedTable
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.store import Store
+from autoscaler.wire.budget_messages import BudgetView
 from autoscaler.wire.cost_messages import (
     AlternativeView,
     BillComparisonView,
@@ -102,6 +104,67 @@ class BillTable:
         return sum((day.beside_usd for day in days), Decimal(0))
 
 
+def used_share(budget: BudgetView) -> float | None:
+    """Return the share of the limit that is used: of the month, or else of all; None: neither."""
+    for limit_usd, spent_usd in (
+        (budget.month_usd, budget.spent_month_usd),
+        (budget.total_usd, budget.spent_total_usd),
+    ):
+        if limit_usd and spent_usd is not None:
+            return float(spent_usd / limit_usd)
+    return None
+
+
+def _median_usd(line: AlternativeView | None) -> float | None:
+    return None if line is None or line.usd is None else line.usd.median
+
+
+def _amounts(parameter: str) -> OrderedTable[CostBar]:
+    """Return the orders of a table of amounts."""
+    return OrderedTable(
+        parameter,
+        (
+            Column("name", lambda bar: bar.name),
+            Column("spent", lambda bar: bar.usd, begins_high=True),
+        ),
+        usual="-spent",
+    )
+
+
+BUDGETS: Final[OrderedTable[BudgetView]] = OrderedTable(
+    "budgets",
+    (
+        Column("of", lambda budget: budget.scope),
+        Column("used", used_share, begins_high=True),
+        Column("paid", lambda budget: budget.usd_per_hour, begins_high=True),
+        Column("lasts", lambda budget: budget.pace_usd_per_hour, begins_high=True),
+        Column("expected", lambda budget: budget.expected_high_usd, begins_high=True),
+        Column(
+            "state",
+            lambda budget: (budget.used_up is not None, budget.dollar_weight),
+            begins_high=True,
+        ),
+    ),
+    usual="of",
+)
+REPLAYED: Final[OrderedTable[ReplayedBill]] = OrderedTable(
+    "rules",
+    (
+        Column("job", lambda bill: bill.job),
+        Column("billed", lambda bill: bill.usd, begins_high=True),
+        Column("own", lambda bill: _median_usd(bill.own_rule), begins_high=True),
+        Column("pool", lambda bill: _median_usd(bill.best_pool), begins_high=True),
+    ),
+    usual="-billed",
+)
+TABLES: Final[tuple[OrderedTable[Any], ...]] = (
+    BUDGETS,
+    *(_amounts(parameter) for parameter in ("persons", "teams", "offers", "jobs")),
+    REPLAYED,
+)
+"""Tables of the page of costs whose order its address states, each by a parameter of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class CostSources:
     """Components that the pages of costs read."""
@@ -139,6 +202,7 @@ class CostPages:
             "view": view,
             "as_of_seconds": as_of_seconds,
             "budgets": budgets,
+            "used_share": used_share,
             "rows": _ROWS,
             "tolerance": TOLERANCE_TEXT,
             "bills": [BillTable(known) for known in sources.bills.views()],
@@ -193,8 +257,9 @@ def costs_router(pages: Pages, content: CostPages, store: Store) -> APIRouter:
     def costs(
         request: Request, requester: Requester = Depends(Permit(AccessAction.READ))
     ) -> Response:
+        orders = {table.parameter: table.order(request) for table in TABLES}
         values = content.values()
-        response = pages.page(request, "costs.html", requester, **values)
+        response = pages.page(request, "costs.html", requester, orders=orders, **values)
         return response if values["view"] is not None else _again(response)
 
     @router.get("/jobs/{name}/counterfactual")

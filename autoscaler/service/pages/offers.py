@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -13,6 +14,7 @@ from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.rendering import Pages
+from autoscaler.service.pages.table_order import Column, OrderedTable
 from autoscaler.service.routes.permits import Permit
 from autoscaler.store.repositories.capacity import Refusal
 from autoscaler.store.store import Store
@@ -34,6 +36,29 @@ class OfferRow:
     lost: float | None
 
 
+OFFERS: Final[OrderedTable[OfferRow]] = OrderedTable(
+    "sort",
+    (
+        Column("offer", lambda row: (row.view.offer.instance_type, row.view.offer.zone)),
+        Column("devices", lambda row: row.view.offer.device_kind),
+        Column("purchase", lambda row: row.view.offer.purchase),
+        Column("price", lambda row: row.view.offer.usd_per_hour),
+        Column("per-device", lambda row: row.view.offer.usd_per_hour / row.view.offer.devices),
+        Column("held", lambda row: row.held, begins_high=True),
+        Column(
+            "state",
+            lambda row: (row.view.is_unavailable, row.view.is_stale),
+            begins_high=True,
+        ),
+        Column("boot", lambda row: row.view.offer.boot_seconds),
+        Column("queue", lambda row: row.view.offer.fill_seconds, begins_high=True),
+        Column("reclaims", lambda row: row.view.offer.reclaims_per_hour, begins_high=True),
+        Column("known", lambda row: row.view.price_age_seconds, begins_high=True),
+    ),
+    usual="devices",
+)
+
+
 def offers_router(
     pages: Pages, store: Store, views: Views, status: ControllerStatus, clock: Clock
 ) -> APIRouter:
@@ -46,6 +71,7 @@ def offers_router(
         q: str = "",
         requester: Requester = Depends(Permit(AccessAction.READ)),
     ) -> Response:
+        order = OFFERS.order(request)
         view, refusals = views.offers(clock.now()), store.capacity.refusals()
         held: dict[str, int] = {}
         for instance in store.instances.alive():
@@ -60,7 +86,8 @@ def offers_router(
             request,
             "offers.html",
             requester,
-            rows=rows,
+            rows=order.sorted(rows),
+            order=order,
             refused=view.refused,
             silent=sorted(status.silent),
             q=q,

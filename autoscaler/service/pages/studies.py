@@ -14,10 +14,12 @@ from autoscaler.service.access.gate import AccessGate, Requester
 from autoscaler.service.access.permissions import AccessAction, is_permitted
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.study_chart import best_chart, stays_chart
-from autoscaler.service.routes.pages import PageQuery
+from autoscaler.service.pages.table_order import Column, OrderedTable, TableOrder
+from autoscaler.service.routes.pages import PageQuery, cursor_of
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.studies.studies import Studies
 from autoscaler.store.repositories.owners import OwnedKind
+from autoscaler.wire.study_messages import StudySummary
 
 _ROWS: Final = 25
 _POINTS: Final = 200
@@ -28,9 +30,9 @@ _TRIALS: Final = 200
 class TrialLine:
     """Row of a trial: its state in a word, and its last report or final value.
 
-    `number` is that in the study; None: not known. Trials that ran in one job after another have
-    shares of its cost `usd` by their `seconds`. Where these are unknown, `job_usd` is the cost of
-    their job.
+    `position` is the row's place in the order in which trials began. `number` is that in the
+    study; None: not known. Trials that ran in one job after another have shares of its cost `usd`
+    by their `seconds`. Where these are unknown, `job_usd` is the cost of their job.
     """
 
     job: str
@@ -43,6 +45,42 @@ class TrialLine:
     seconds: float | None = None
     usd: float | None = None
     job_usd: float | None = None
+    position: int = 0
+
+
+STUDIES: Final[OrderedTable[StudySummary]] = OrderedTable(
+    "sort",
+    (
+        Column("study", lambda study: study.name),
+        Column("best", lambda study: study.best),
+        Column("running", lambda study: study.running, begins_high=True),
+        Column("waiting", lambda study: study.waiting, begins_high=True),
+        Column("ended", lambda study: study.ended, begins_high=True),
+        Column("price", lambda study: study.usd_per_hour, begins_high=True),
+        Column("spent", lambda study: study.spent_usd, begins_high=True),
+        Column("budget", lambda study: study.budget_usd, begins_high=True),
+        Column("deadline", lambda study: study.deadline_seconds),
+    ),
+    usual="study",
+)
+TRIALS: Final[OrderedTable[TrialLine]] = OrderedTable(
+    "sort",
+    (
+        Column("trial", lambda line: line.position, begins_high=True),
+        Column("state", lambda line: line.state),
+        Column("progress", lambda line: line.progress, begins_high=True),
+        Column("decided", lambda line: line.decided_at, begins_high=True),
+        Column("value", lambda line: line.value),
+        Column("time", lambda line: line.seconds, begins_high=True),
+        Column(
+            "cost",
+            lambda line: line.job_usd if line.usd is None else line.usd,
+            begins_high=True,
+        ),
+        Column("trained", lambda line: line.trained),
+    ),
+    usual="-trial",
+)
 
 
 def studies_pages_router(
@@ -57,11 +95,16 @@ def studies_pages_router(
         cursor: str = "",
         requester: Requester = Depends(Permit(AccessAction.READ)),
     ) -> Response:
-        page = PageQuery(_ROWS, cursor or None)
-        names, following = page.part(studies.names(), "studies", str)
-        summaries = [studies.summary(name) for name in names]
+        order = STUDIES.order(request)
+        summaries, following = _listed(studies, order, PageQuery(_ROWS, cursor or None))
         return pages.page(
-            request, "studies.html", requester, summaries=summaries, following=following
+            request,
+            "studies.html",
+            requester,
+            summaries=summaries,
+            order=order,
+            is_later=bool(cursor),
+            following=following,
         )
 
     @router.get("/studies/{study}")
@@ -79,6 +122,10 @@ def studies_pages_router(
             for record in view.trials
             for line in trial_lines(record, held, history.job_usd.get(record.stands.job))
         ]
+        order = TRIALS.order(request)
+        ordered = order.sorted(
+            replace(line, position=position) for position, line in enumerate(lines)
+        )
         return pages.page(
             request,
             "study.html",
@@ -91,11 +138,36 @@ def studies_pages_router(
             stays=stays,
             stays_drawing=stays_chart(stays, clock.now()),
             best_drawing=best_chart(history),
-            trials=lines[-_TRIALS:][::-1],
+            trials=ordered[:_TRIALS],
+            order=order,
             line_count=len(lines),
         )
 
     return router
+
+
+def _listed(
+    studies: Studies, order: TableOrder[StudySummary], page: PageQuery
+) -> tuple[list[StudySummary], str | None]:
+    """Return a page of the list of studies, and the cursor of the next one; None after the last.
+
+    Only the usual order, by name, reads no more studies than it shows.
+
+    Raises:
+        SpecError: the cursor is not one of this list.
+    """
+    names = studies.names()
+    if order.is_usual:
+        listed, following = page.part(names, "studies", str)
+        return [studies.summary(name) for name in listed], following
+    ordered = order.sorted(studies.summary(name) for name in names)
+    list_name = f"studies {order.choice}"
+    place = page.place(list_name, str)
+    known = [study.name for study in ordered]
+    start = known.index(place[0]) + 1 if place is not None and place[0] in known else 0
+    shown = ordered[start : start + _ROWS]
+    more = start + len(shown) < len(ordered)
+    return shown, cursor_of(list_name, shown[-1].name) if more else None
 
 
 def _permitted(gate: AccessGate, identity: Identity, study: str) -> dict[AccessAction, bool]:
