@@ -27,6 +27,8 @@ class Activity:
         phase: name of the phase that the script declared, such as evaluation; None without one.
         phase_seconds: time until the declared end of that phase, below 0 after it.
         idle_seconds: time for which the script's devices have done next to nothing; None: unknown.
+        waits_for_others: whether a sum with the job's other instances has failed since the last
+            step, so that this one waits for them.
     """
 
     quiet_seconds: float
@@ -35,6 +37,7 @@ class Activity:
     phase: str | None = None
     phase_seconds: float | None = None
     idle_seconds: float | None = None
+    waits_for_others: bool = False
 
     @property
     def is_in_phase(self) -> bool:

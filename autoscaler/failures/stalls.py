@@ -97,25 +97,30 @@ def quiet_limit_seconds(activity: Activity) -> float:
 
 
 def _quiet(observation: Observation) -> Stall | None:
-    """Return the stall of replicas that make no step for too long."""
-    stuck = [
-        replica
+    """Return the stall of replicas that make no step for too long.
+
+    A replica hangs if it neither makes steps nor waits for others. If all do so, as in a
+    collective that the script calls itself, or all wait, none can be named.
+    """
+    quiet = [
+        (replica.instance, replica.activity)
         for replica in observation.replicas
-        if replica.activity is not None
-        and replica.activity.steps is not None
-        and _quiet_seconds(replica.activity, observation) > quiet_limit_seconds(replica.activity)
+        if replica.activity is not None and replica.activity.steps is not None
     ]
-    if not stuck:
+    stuck = [
+        (instance, activity)
+        for instance, activity in quiet
+        if _quiet_seconds(activity, observation) > quiet_limit_seconds(activity)
+    ]
+    busy = sum(not activity.waits_for_others for _, activity in quiet)
+    if stuck and busy in (0, len(observation.replicas)):
+        return Stall(StallKind.NO_STEP, _quiet_text(stuck[0][1]))
+    hung = [(instance, activity) for instance, activity in stuck if not activity.waits_for_others]
+    if not hung:
         return None
-    activity = stuck[0].activity
-    assert activity is not None
-    text = _quiet_text(activity)
-    if len(stuck) < len(observation.replicas):
-        names = ", ".join(replica.instance for replica in stuck)
-        return Stall(StallKind.HUNG_REPLICA, f"{names} of {len(observation.replicas)}: {text}")
-    slowest = min(stuck, key=lambda replica: (replica.activity and replica.activity.steps) or 0)
-    where = f"; {slowest.instance} is behind" if _is_behind(slowest, stuck) else ""
-    return Stall(StallKind.NO_STEP, f"{text}{where}")
+    names = ", ".join(instance for instance, _ in hung)
+    text = f"{names} of {len(observation.replicas)}: {_quiet_text(hung[0][1])}"
+    return Stall(StallKind.HUNG_REPLICA, text)
 
 
 def _quiet_seconds(activity: Activity, observation: Observation) -> float:
@@ -135,13 +140,6 @@ def _quiet_text(activity: Activity) -> str:
         return f"no first step for {seconds:.0f} s, more than {limit_seconds:.0f} s"
     pace = "" if activity.step_seconds is None else f"; a step took {activity.step_seconds:.3g} s"
     return f"no step for {seconds:.0f} s, more than {limit_seconds:.0f} s{pace}"
-
-
-def _is_behind(slowest: ReplicaActivity, replicas: Sequence[ReplicaActivity]) -> bool:
-    """Return whether one replica has made fewer steps than all others."""
-    steps = [replica.activity.steps or 0 for replica in replicas if replica.activity is not None]
-    least = slowest.activity.steps if slowest.activity is not None else None
-    return len(steps) > 1 and least is not None and steps.count(least) == 1
 
 
 def _idle(observation: Observation) -> Stall | None:

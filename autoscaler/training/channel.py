@@ -92,6 +92,10 @@ class AgentConnection:
         """Report a phase without steps that takes at most `seconds`; None ends the last one."""
         self._send({"kind": "phase", "name": name, "seconds": seconds})
 
+    def waits(self) -> None:
+        """Report that this replica waits for the others, until its next step."""
+        self._send({"kind": "waits"})
+
     def left(self) -> None:
         """Report that this replica has left at a step boundary, as requested."""
         self._send({"kind": "left"})

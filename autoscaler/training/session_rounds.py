@@ -34,6 +34,8 @@ class SessionRounds:
         self._deferred: Agreement | None = None
         self._is_open = False
         parts.job_ranks.is_interrupted = self._is_interrupted
+        if parts.channel is not None:
+            parts.job_ranks.on_failed_sum = parts.channel.waits
 
     def open(self) -> None:
         """Begin a round unless one is open, after deferred actions of the last one."""

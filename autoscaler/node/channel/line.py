@@ -85,6 +85,7 @@ class DeclaredPhase:
 class Word(Enum):
     """Messages without content."""
 
+    WAITS = auto()
     LEFT = auto()
     DONE = auto()
     FINISHED = auto()
@@ -93,6 +94,7 @@ class Word(Enum):
 
 
 _WORDS = {
+    "waits": Word.WAITS,
     "left": Word.LEFT,
     "done": Word.DONE,
     "diverged": Word.DIVERGED,

@@ -46,6 +46,7 @@ class ActivityMeter:
         self._steps = 0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
         self._phases: list[tuple[str, float]] = []
+        self._waits_for_others = False
         self._use: Use | None = None
         self._idle_since: float | None = None
         self._looked: float = -math.inf
@@ -58,7 +59,12 @@ class ActivityMeter:
         if self._steps and not self._phases:
             self._step_seconds.append((now - self._quiet_since) / (steps - self._steps))
         self._steps, self._quiet_since = steps, now
+        self._waits_for_others = False
         self._use = self._idle_since = None
+
+    def wait_for_others(self) -> None:
+        """Record that the script waits for the job's other instances, until its next step."""
+        self._waits_for_others = True
 
     def declare(self, phase: str | None, seconds: float) -> None:
         """Record a phase of at most `seconds` that the script declares; None ends the last one.
@@ -88,6 +94,7 @@ class ActivityMeter:
             phase=phase,
             phase_seconds=None if phase is None else _rounded(ends - now),
             idle_seconds=None if self._idle_since is None else _rounded(now - self._idle_since),
+            waits_for_others=self._waits_for_others,
         )
 
     @property

@@ -115,6 +115,8 @@ class Trainer:
                     self._meter.stepped(message.steps)
                 case DeclaredPhase(name, seconds):
                     self._meter.declare(name, seconds)
+                case Word.WAITS:
+                    self._meter.wait_for_others()
                 case EndedEarly():
                     self._early_end = message
                 case DeviceLimit(examples):

@@ -77,8 +77,9 @@ class JobRanks:
     """All ranks that train together at present.
 
     `is_interrupted` is called on the leader in each step: whether the round should end with the
-    step. `parts` is the state of which each rank of this instance has a part; None for a plain
-    model and a single rank.
+    step. `on_failed_sum` is called on the leader before it waits for the other instances because a
+    sum with them has failed. `parts` is the state of which each rank of this instance has a part;
+    None for a plain model and a single rank.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class JobRanks:
         elif peers is not None and isinstance(peers.catching_up.parts, LeaderState):
             peers.catching_up.parts.give_to_ranks = self._broadcast_received_state
         self.is_interrupted: Callable[[], bool] = lambda: False
+        self.on_failed_sum: Callable[[], None] = lambda: None
 
     @property
     def local_ranks(self) -> int:
@@ -297,6 +299,8 @@ class JobRanks:
         has_formed = False
         while True:
             if self._must_form:
+                if peers.sums.has_failed:
+                    self.on_failed_sum()
                 self._membership = peers.form(self._state.counters.step)
                 healed = healed or self._membership.healed
                 changed = changed or self._membership.changed

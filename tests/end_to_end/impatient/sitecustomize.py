@@ -1,4 +1,4 @@
-"""Short times of stalls, for a test that plants one.
+"""Short times of stalls, for a test that plants one: longer than a sum may take, which is 30 s.
 
 Python imports this module at its start if PYTHONPATH names this directory. Children get the same
 PYTHONPATH, whatever environment they are given.
@@ -24,6 +24,6 @@ def _start_here(self: Any, *arguments: Any, **options: Any) -> None:
 
 
 subprocess.Popen.__init__ = _start_here  # type: ignore[method-assign]
-stalls.LEAST_QUIET_SECONDS = 6.0  # type: ignore[misc]
+stalls.LEAST_QUIET_SECONDS = 45.0  # type: ignore[misc]
 activity_meter.QUIET_SECONDS = 3.0  # type: ignore[misc]
 activity_meter._STEP_SECONDS = 1.0  # type: ignore[misc]

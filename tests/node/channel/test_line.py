@@ -67,6 +67,7 @@ def test_each_hears_the_other(path: Path, channel: AgentConnection) -> None:
     wait_until(lambda: channel.directive.drain)
     channel.stepped(3, 7)
     channel.report(REPORT)
+    channel.waits()
     channel.left()
     channel.done()
     channel.finished()
@@ -79,11 +80,11 @@ def test_each_hears_the_other(path: Path, channel: AgentConnection) -> None:
     channel.phase("evaluation", 600)
     channel.phase(None)
     heard = []
-    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 13)
+    wait_until(lambda: heard.extend(line.hear()) or len(heard) == 14)
     tell_out_of_memory(str(path), 4)  # returns once it was read
     heard += line.hear()
     early = [EndedEarly(None), EndedEarly("no progress" + 189 * "é")]
-    words = [Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]
+    words = [Word.WAITS, Word.LEFT, Word.DONE, Word.FINISHED, *early, Word.FINISHED, Word.DIVERGED]
     phases = [DeclaredPhase("evaluation", 600.0), DeclaredPhase(None, 0.0)]
     last = [Word.OUT_OF_MEMORY, DeviceLimit(8), *phases, DeviceLimit(4)]
     assert heard == [Stepped(3), REPORT, *words, *last]

@@ -43,6 +43,22 @@ def test_a_quiet_script_reports_its_pace_and_rounded_times() -> None:
     assert measured.activity(has_session=True) is None
 
 
+def test_a_script_waits_for_others_until_its_next_step() -> None:
+    clock = VirtualClock(0.0)
+    measured = meter(clock)
+    measured.stepped(1)
+    measured.wait_for_others()
+    clock.advance(60.0)
+    activity = measured.activity(has_session=True)
+    assert activity is not None
+    assert activity.waits_for_others
+    measured.stepped(2)
+    clock.advance(60.0)
+    activity = measured.activity(has_session=True)
+    assert activity is not None
+    assert not activity.waits_for_others
+
+
 def test_a_script_without_a_session_has_no_steps() -> None:
     clock = VirtualClock(0.0)
     measured = meter(clock)
