@@ -91,3 +91,15 @@ class StudyStop(StrEnum):
     NOT = "not"
     WITH_ITS_TRIALS = "with its trials"
     AT_ONCE = "at once"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Request of a person that the driver of a study ends it, which it has not obeyed yet.
+
+    `at_seconds` and `person` are None for a request that an earlier version stored.
+    """
+
+    stop: StudyStop
+    at_seconds: float | None = None
+    person: str | None = None

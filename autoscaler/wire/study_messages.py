@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import ConfigDict
 
 from autoscaler.domain.terms import StudyTerms, TrialProgress, TrialRecord
-from autoscaler.domain.trial import GivenAnswer, TrialCall, TrialEnd
+from autoscaler.domain.trial import GivenAnswer, StopRequest, TrialCall, TrialEnd
 from autoscaler.wire.messages import FROM_PEOPLE
 
 
@@ -40,6 +40,7 @@ class StudyView:
     `terms` are None before a driver has sent them. `spent_usd` is None if the ledger can't tell.
     `trouble` is the reason why the study can't be planned, or why `spent_usd` is unknown.
     `version` changes with the objective, and is what `If-Match` takes; empty without terms.
+    `stop` is the request that its driver ends it; None: there is none, or no driver runs.
     """
 
     name: str
@@ -50,6 +51,7 @@ class StudyView:
     usd_per_hour: Decimal
     trouble: str | None = None
     version: str = ""
+    stop: StopRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class StudySummary:
     `driver` is the holder of its lease; None if no driver runs. `directions` are minimize or
     maximize. `best` is the best first value so far. Trials are `running` while they hold
     instances, `waiting` before or between, and `ended`. `spent_usd` is None if the ledger can't
-    tell. `trouble` is as in `StudyView`.
+    tell. `trouble` and `stop` are as in `StudyView`.
     """
 
     name: str
@@ -105,6 +107,7 @@ class StudySummary:
     budget_usd: Decimal | None
     deadline_seconds: float | None
     trouble: str | None = None
+    stop: StopRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

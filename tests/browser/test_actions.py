@@ -188,6 +188,10 @@ def test_a_study_is_stopped_after_a_question(api: Api, chromium: Browser, width:
         page.get_by_role("button", name="Stop the study").click()
         expect(page.get_by_role("status").first).to_contain_text("is stopping")
         assert study.lease(StudyLease("ada", 300.0)) is StudyStop.AT_ONCE
+        expect(page.get_by_text("owner requested it")).to_be_visible()
+        expect(page.get_by_role("link", name="Stop")).to_have_count(0)
+        assert_accessible(visitor)
+        picture(visitor, f"study-stopping-{kind}")
         assert visitor.complaints == []
 
 

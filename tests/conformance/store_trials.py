@@ -12,7 +12,14 @@ from autoscaler.domain.errors import Conflict, NotFound, UnknownJob
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import LaterRung, StudyTerms, TrialProgress, TrialSpeed
-from autoscaler.domain.trial import GivenAnswer, StudyStop, TrialAnswer, TrialCall, WaitingCall
+from autoscaler.domain.trial import (
+    GivenAnswer,
+    StopRequest,
+    StudyStop,
+    TrialAnswer,
+    TrialCall,
+    WaitingCall,
+)
 from autoscaler.store.store import Store
 from tests.conformance.store_examples import NOW, spec
 
@@ -273,12 +280,20 @@ class TrialsConformance:
         assert store.studies.trials("sweep") == ()
 
     def test_a_stop_is_for_one_driver(self, store: Store) -> None:
-        store.settings.stop_study("sweep", "one", at_once=False)
+        gently = StopRequest(StudyStop.WITH_ITS_TRIALS, NOW, "ada")
+        at_once = StopRequest(StudyStop.AT_ONCE, NOW + 1.5, "ada lovelace")
+        store.settings.stop_study("sweep", "one", gently)
         assert store.settings.study_stop("sweep", "one") is StudyStop.WITH_ITS_TRIALS
-        store.settings.stop_study("sweep", "one", at_once=True)
-        store.settings.stop_study("sweep", "one", at_once=False)
+        store.settings.stop_study("sweep", "one", StopRequest(gently.stop, NOW + 9.0, "bob"))
+        assert store.settings.stop_request("sweep", "one") == gently, "the first one stays"
+        store.settings.stop_study("sweep", "one", at_once)
+        store.settings.stop_study("sweep", "one", gently)
         assert store.settings.study_stop("sweep", "one") is StudyStop.AT_ONCE
+        assert store.settings.stop_request("sweep", "one") == at_once
         assert store.settings.study_stop("sweep", "two") is StudyStop.NOT
         assert store.settings.study_stop("another", "one") is StudyStop.NOT
         store.settings.forget_stop("sweep", "one")
         assert store.settings.study_stop("sweep", "one") is StudyStop.NOT
+        assert store.settings.stop_request("sweep", "one") is None
+        store.settings.once("stop sweep of old", lambda: "stop")
+        assert store.settings.stop_request("sweep", "old") == StopRequest(gently.stop), "version 0"

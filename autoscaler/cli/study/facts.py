@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from autoscaler.cli.tables import counted, money
+from autoscaler.cli.tables import clock_time, counted, money
 from autoscaler.domain.study import StudySpec
+from autoscaler.domain.trial import StopRequest, StudyStop
 from autoscaler.wire.study_messages import StudyView
 
 
@@ -22,6 +24,7 @@ def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str
         "name": spec.name,
         "directions": [direction.name.lower() for direction in study.directions],
         "driver": None if view is None else view.driver,
+        "stop": None if view is None or view.stop is None else asdict(view.stop),
         "spent_usd": None if view is None or view.spent_usd is None else str(view.spent_usd),
         "budget_usd": None if budget_usd is None else str(budget_usd),
         "usd_per_hour": None if view is None else str(view.usd_per_hour),
@@ -88,12 +91,22 @@ def summary(spec: StudySpec, study: Any) -> str:
 
 
 def money_line(view: StudyView) -> str:
-    """Return a line with a study's spending and driver, and a second line with its error."""
+    """Return a line with a study's spending and driver, and others with its stop and its error."""
     budget_usd = None if view.terms is None else view.terms.objective.most_usd
     budget = "" if budget_usd is None else f" of {money(budget_usd)}"
     rate = f", {money(view.usd_per_hour)}/h now" if view.usd_per_hour else ""
     line = f"{spent_words(view)}{budget} spent{rate}; driver: {view.driver or 'none'}"
+    if view.stop is not None:
+        line += f"\n{stop_words(view.stop)}"
     return line if view.trouble is None else f"{line}\nerror: {view.trouble}"
+
+
+def stop_words(request: StopRequest) -> str:
+    """Return a line that says how a study stops, and who requested it when."""
+    how = "its running trials, too" if request.stop is StudyStop.AT_ONCE else "after its trials"
+    if request.at_seconds is None:
+        return f"stopping: {how}"
+    return f"stopping: {how}; requested by {request.person}, {clock_time(request.at_seconds)}"
 
 
 def spent_words(view: StudyView) -> str:

@@ -67,7 +67,7 @@ def studies_table(summaries: Iterable[StudySummary]) -> Table:
     for summary in summaries:
         table.add_row(
             summary.name,
-            summary.driver or "none runs",
+            _driver_words(summary),
             number(summary.best),
             str(summary.running),
             str(summary.waiting),
@@ -77,3 +77,9 @@ def studies_table(summaries: Iterable[StudySummary]) -> Table:
             "-" if summary.budget_usd is None else money(summary.budget_usd),
         )
     return table
+
+
+def _driver_words(summary: StudySummary) -> str:
+    if summary.driver is None:
+        return "none runs"
+    return summary.driver if summary.stop is None else f"{summary.driver}, stopping"

@@ -101,7 +101,7 @@ def _add_stop(router: APIRouter, forms: StudyForms) -> None:
         def end() -> Response:
             try:
                 at_once = _is_at_once(fields)
-                forms.studies.stop(study, at_once)
+                forms.studies.stop(study, at_once, requester.identity.person)
             except CastorError as error:
                 return forms.page(request, requester, "study_stop.html", fields, error)
             requester.record(study, after=stop_text(at_once))

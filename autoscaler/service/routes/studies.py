@@ -118,7 +118,7 @@ def studies_router(studies: Studies) -> APIRouter:
         """Begin no more trials of a study; with `at_once` stop those that run, too."""
 
         def end() -> NoContent:
-            studies.stop(study, at_once)
+            studies.stop(study, at_once, requester.identity.person)
             requester.record(study, after=stop_text(at_once))
             return NoContent()
 

@@ -59,6 +59,7 @@ def study_summary(store: Store, view: StudyView) -> StudySummary:
         budget_usd=None if terms is None else terms.objective.most_usd,
         deadline_seconds=None if terms is None else terms.objective.deadline_seconds,
         trouble=view.trouble,
+        stop=view.stop,
     )
 
 

@@ -38,7 +38,13 @@ from autoscaler.domain.study_rules import (
 )
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.domain.terms import StudyTerms
-from autoscaler.domain.trial import StudyStop, TrialAnswer, TrialEnd, WaitingCall
+from autoscaler.domain.trial import (
+    StopRequest,
+    StudyStop,
+    TrialAnswer,
+    TrialEnd,
+    WaitingCall,
+)
 from autoscaler.service.access.gate import claim_study
 from autoscaler.service.files.uploads import TrialFiles
 from autoscaler.service.notifier import Notifier
@@ -123,8 +129,8 @@ class Studies:
         if self.driver(study) is None:
             self._files.clear(study)
 
-    def stop(self, study: str, at_once: bool) -> None:
-        """Request that the driver stops the study; it is notified at its next renewal.
+    def stop(self, study: str, at_once: bool, person: str) -> None:
+        """Request for a person that the driver stops the study, as its next renewal says.
 
         Raises:
             Conflict: the study has no driver.
@@ -132,7 +138,9 @@ class Studies:
         driver = self.driver(study)
         if driver is None:
             raise Conflict(f"study {study} has no driver: there is nothing to stop")
-        self._store.settings.stop_study(study, driver, at_once)
+        stop = StudyStop.AT_ONCE if at_once else StudyStop.WITH_ITS_TRIALS
+        request = StopRequest(stop, self._clock.now(), person)
+        self._store.settings.stop_study(study, driver, request)
 
     async def calls(
         self, study: str, holder: str, wait_seconds: float, beyond: int = 0
@@ -217,6 +225,7 @@ class Studies:
             ),
             trouble={**self._status.study_troubles, **errors.by_subject()}.get(study),
             version="" if terms is None else study_version(terms),
+            stop=None if driver is None else store.settings.stop_request(study, driver),
         )
 
     def names(self) -> tuple[str, ...]:

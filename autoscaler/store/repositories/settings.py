@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from autoscaler.domain.trial import StudyStop
+from autoscaler.domain.trial import StopRequest, StudyStop
 
 _FROZEN = "frozen"
 _RESTORATION = "restoration"
@@ -67,17 +67,28 @@ class Settings(ABC):
         """End the freeze, if there is one."""
         self._drop(_FROZEN)
 
-    def stop_study(self, study: str, driver: str, at_once: bool) -> None:
-        """Request that a driver ends its study: after its running trials, or `at_once`."""
-        self.once(_stop_key(study, driver, at_once), lambda: "stop")
+    def stop_study(self, study: str, driver: str, request: StopRequest) -> None:
+        """Request that a driver ends its study. An earlier request of the same kind stays."""
+        at_once = request.stop is StudyStop.AT_ONCE
+        text = "stop" if request.at_seconds is None else f"{request.at_seconds!r} {request.person}"
+        self.once(_stop_key(study, driver, at_once), lambda: text)
+
+    def stop_request(self, study: str, driver: str) -> StopRequest | None:
+        """Return the stop request for a driver's study; None if there is none.
+
+        One that ends the running trials, too, comes first.
+        """
+        for stop in (StudyStop.AT_ONCE, StudyStop.WITH_ITS_TRIALS):
+            text = self._value(_stop_key(study, driver, stop is StudyStop.AT_ONCE))
+            if text is not None:
+                at, _, person = text.partition(" ")
+                return StopRequest(stop, float(at), person) if person else StopRequest(stop)
+        return None
 
     def study_stop(self, study: str, driver: str) -> StudyStop:
-        """Return the stop request for a driver's study; `StudyStop.NOT` if there is none."""
-        if self._value(_stop_key(study, driver, at_once=True)) is not None:
-            return StudyStop.AT_ONCE
-        if self._value(_stop_key(study, driver, at_once=False)) is not None:
-            return StudyStop.WITH_ITS_TRIALS
-        return StudyStop.NOT
+        """Return how a driver is to end its study; `StudyStop.NOT` if nobody requested it."""
+        request = self.stop_request(study, driver)
+        return StudyStop.NOT if request is None else request.stop
 
     def forget_stop(self, study: str, driver: str) -> None:
         """Remove the stop requests of a driver that has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import optuna
 import pytest
 
 from autoscaler.cli.study.facts import money_line, study_facts, summary
+from autoscaler.cli.tables import clock_time
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.study import StudySpec
 from autoscaler.domain.terms import StudyTerms
+from autoscaler.domain.trial import StopRequest, StudyStop
 from autoscaler.spec.study_file import load_study
 from autoscaler.wire.study_messages import StudyView
 
@@ -55,7 +58,15 @@ def test_scripts_are_told_money_best_and_driver(spec: StudySpec) -> None:
 
 def test_what_no_controller_knows_is_null(spec: StudySpec) -> None:
     facts = study_facts(spec, two_trials(["minimize"]), None)
-    unknown = ("driver", "spent_usd", "budget_usd", "usd_per_hour", "deadline_seconds", "trouble")
+    unknown = (
+        "driver",
+        "stop",
+        "spent_usd",
+        "budget_usd",
+        "usd_per_hour",
+        "deadline_seconds",
+        "trouble",
+    )
     assert [facts[name] for name in unknown] == [None] * len(unknown)
 
 
@@ -76,3 +87,16 @@ def test_people_are_told_in_a_line(spec: StudySpec) -> None:
         "s: 3 trials (2 complete, 1 running); best is 0.25, trial 1 with x="
     )
     assert money_line(VIEW) == "$0.2500 of $1.50 spent, $3.60/h now; driver: host-1"
+
+
+def test_a_requested_stop_is_told_with_its_person_and_time(spec: StudySpec) -> None:
+    request = StopRequest(StudyStop.WITH_ITS_TRIALS, 1_000_000.0, "ada")
+    view = replace(VIEW, stop=request, trouble="late")
+    assert money_line(view).splitlines()[1:] == [
+        f"stopping: after its trials; requested by ada, {clock_time(1_000_000.0)}",
+        "error: late",
+    ]
+    earlier = replace(VIEW, stop=StopRequest(StudyStop.AT_ONCE))
+    assert money_line(earlier).splitlines()[1:] == ["stopping: its running trials, too"]
+    facts = json.loads(json.dumps(study_facts(spec, two_trials(["minimize"]), view)))
+    assert facts["stop"] == {"stop": "with its trials", "at_seconds": 1e6, "person": "ada"}

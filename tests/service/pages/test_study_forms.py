@@ -9,7 +9,7 @@ import pytest
 from autoscaler.domain.access import Role
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.terms import StudyTerms
-from autoscaler.domain.trial import StudyStop
+from autoscaler.domain.trial import StopRequest, StudyStop
 from autoscaler.wire.access_messages import InvitationRequest
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyLease, StudyStatement
@@ -81,6 +81,39 @@ def test_a_study_is_stopped_after_a_question(
     assert reply.headers["location"] == "/studies/sweep?done=study-stopping"
     assert study.lease(lease) is stop
     assert latest(api) == ("stop study", "sweep", "", after)
+
+
+def test_a_stop_is_shown_with_its_person_and_time_until_the_driver_has_left(api: Api) -> None:
+    study = driver(api)
+    study.state(StudyStatement("ada", StudyTerms(), ()))
+    bob = api.client.invite("bob", InvitationRequest(Role.OPERATOR)).token
+    visitor = PageVisitor(api, bob)
+    assert study.view().stop is None and "Stopping" not in visitor.text("/studies/sweep")
+    visitor.send(FORMS[1])
+    now_seconds = api.world.clock.now()
+    request = StopRequest(StudyStop.WITH_ITS_TRIALS, now_seconds, "bob")
+    assert study.view().stop == request
+    assert api.client.studies()[0].stop == request
+    api.world.clock.advance(20.0)
+    text = visitor.text("/studies/sweep")
+    assert "Stopping: bob requested it 20 s ago . No further trial begins" in text, text
+    assert links(visitor) == [True, True] and "Stop running trials, too" in text
+    assert "stopping" in visitor.text("/studies")
+    page = visitor.text(FORMS[1])
+    assert "Stop the running trials of sweep?" in page and "Stopping: bob" in page
+    assert 'type="radio"' not in visitor.get(FORMS[1]).text
+    assert study.lease(StudyLease("ada", 30.0)) is StudyStop.WITH_ITS_TRIALS
+    PageVisitor(api).send(FORMS[1], trials="stop")
+    view = study.view()
+    assert view.stop is not None and view.stop.person == "owner"
+    assert view.stop.stop is StudyStop.AT_ONCE
+    text = visitor.text("/studies/sweep")
+    assert "owner requested it" in text and "end at once" in text
+    assert links(visitor) == [True, False], "nothing more can be stopped"
+    assert "sweep is stopping" in visitor.text(FORMS[1])
+    assert '<button class="danger"' not in visitor.get(FORMS[1]).text
+    study.leave("ada")
+    assert study.view().stop is None and "Stopping" not in visitor.text("/studies/sweep")
 
 
 def test_a_choice_that_does_not_exist_stops_nothing(api: Api) -> None:
