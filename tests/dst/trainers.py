@@ -84,6 +84,8 @@ class Training:
         working = [agent for agent in self.members if Vice.HANGS not in agent.vices]
         if len(working) < len(self.members) or not working or seconds <= 0:
             return  # all wait for a member that hangs
+        if self.is_over:
+            return  # only the last checkpoint remains
         speed = self.examples_per_second * len(working) ** _EXPONENT
         self.done = min(self.done + speed * seconds, self.total)
         self.step = int(self.done / _BATCH)
