@@ -129,7 +129,7 @@ class Cohort:
 
 def cohort_of(job: JobSnapshot, like: CohortKey, supply: Supply) -> Cohort:
     """Build the cohort of a job with key `like`."""
-    terms = replace(like.terms, unavailable=frozenset())
+    terms = like.terms.with_capacity
     open_supply = replace(supply, terms=terms)
     sizes = permitted_sizes(replace(job, held=None), open_supply)
     devices = sizes.instances * sizes.devices_used

@@ -12,7 +12,7 @@ from autoscaler.domain.objective import AfterDeadline
 from autoscaler.domain.offer import Purchase
 from autoscaler.domain.plan import CHANCE_FIGURE, LATE_FIGURE, NEEDED_FIGURE
 from autoscaler.domain.snapshot import JobSnapshot
-from autoscaler.economics.allocation.candidates import Candidates
+from autoscaler.economics.allocation.candidates import Candidates, candidates
 from autoscaler.economics.allocation.remaining import knows_the_end
 from autoscaler.economics.choice.stages import (
     CHECKPOINT_SECONDS,
@@ -28,11 +28,7 @@ from autoscaler.economics.pricing.objectives import (
     value_of_time_when_late,
 )
 from autoscaler.economics.pricing.price import hull, value_of_time_between
-from autoscaler.economics.pricing.starts import (
-    billed_start_seconds,
-    billed_starts_seconds,
-    start_seconds,
-)
+from autoscaler.economics.pricing.starts import billed_starts_seconds, start_seconds
 from autoscaler.economics.pricing.wording import duration, money, percent
 from autoscaler.economics.supply.supply import BoolArray, Supply
 
@@ -111,7 +107,7 @@ def requirement(
     """
     usual = Requirement(value_of_time_of(job, prices))
     ends = remaining_constraints(job, supply)
-    if ends.usd is not None and ends.usd < _least_usd_to_go_on(job, supply):
+    if not at.candidates.allowed.any() and _is_budget_spent(job, supply):
         return replace(usual, stop=_budget_spent(job))
     if ends.seconds is None and ends.usd is None:
         return usual
@@ -149,19 +145,19 @@ def affordable(job: JobSnapshot, supply: Supply, candidates: Candidates) -> Bool
     return np.asarray(seconds * candidates.usd_per_second <= ends.usd)
 
 
-def _least_usd_to_go_on(job: JobSnapshot, supply: Supply) -> float:
-    """Return the cheapest cost until the next plan and a last checkpoint, in US dollars."""
-    held_seconds = supply.replan_seconds + CHECKPOINT_SECONDS
-    costs = []
-    for index in supply.permitted(job.instances):
-        offer = supply.offers[index]
-        least = job.least_instances(offer)
-        if least is None:
-            continue
-        is_held = job.held is not None and job.held.offer == offer.id
-        seconds = held_seconds + (0.0 if is_held else billed_start_seconds(job.switching, offer))
-        costs.append(offer.usd_per_second * least * seconds)
-    return min(costs, default=0.0)
+def _is_budget_spent(job: JobSnapshot, supply: Supply) -> bool:
+    """Return whether the budget pays for no size until the next plan and a last checkpoint.
+
+    A refused offer may be had later, so it counts. A job that no offer can hold waits while
+    anything is left.
+    """
+    usd = remaining_constraints(job, supply).usd
+    if usd is None or usd <= 0:
+        return usd is not None
+    every_offer = replace(supply, terms=supply.terms.with_capacity)
+    sizes = candidates(job, every_offer)
+    is_paid = affordable(job, every_offer, sizes)[sizes.allowed]
+    return len(is_paid) > 0 and not bool(is_paid.any())
 
 
 def remaining_constraints(job: JobSnapshot, supply: Supply) -> RemainingConstraints:

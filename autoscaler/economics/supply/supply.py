@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
 
@@ -43,6 +43,11 @@ class MarketTerms:
     limits: tuple[Limit, ...]
     unavailable: frozenset[str]
     is_fleet: bool = False
+
+    @cached_property
+    def with_capacity(self) -> MarketTerms:
+        """The same terms with more capacity of every offer."""
+        return replace(self, unavailable=frozenset()) if self.unavailable else self
 
     @cached_property
     def unit_uses(self) -> FloatArray:

@@ -13,7 +13,7 @@ from autoscaler.domain.snapshot import JobSnapshot, Snapshot
 from autoscaler.economics.choice.requirements import Requirement, affordable, requirement
 from autoscaler.economics.pricing.objectives import price_range
 from autoscaler.economics.supply.supply import supply_of
-from tests.economics.cases import LARGE, NOW, SMALL, job, model, snapshot
+from tests.economics.cases import LARGE, NOW, SMALL, job, model, offer, snapshot
 from tests.economics.choice.test_switching import ground_of
 
 ONE = Allocation("local-small", 1, 1)
@@ -159,6 +159,39 @@ def test_a_job_ends_before_its_budget_is_passed() -> None:
         requirements.stop
         == "budget $0.0109: $0.01 spent, the rest is reserved for its last checkpoint"
     )
+
+
+@pytest.mark.parametrize(
+    ("left_usd", "unavailable", "stops"),
+    [
+        # Until the next plan and a checkpoint, 41 s, the plain price of spot is $0.00114. Expected
+        # reclaims add 0.5 %.
+        (0.00113, (), True),
+        (0.001141, (), True),
+        (0.00116, (), False),
+        (0.001141, ("local-small",), True),
+        (0.00116, ("local-small",), False),
+    ],
+)
+def test_a_job_stops_exactly_if_its_budget_pays_for_no_size(
+    left_usd: float, unavailable: tuple[str, ...], stops: bool
+) -> None:
+    spot = offer("local-small", "0.10", reclaims_per_hour=3.0)
+    waiting = replace(with_budget("0.02", 0.02 - left_usd), held=None, trained=None)
+    moment = snapshot(
+        waiting, offers=(spot,), replan_seconds=5.0, unavailable=frozenset(unavailable)
+    )
+    paid = affordable(waiting, supply_of(moment), ground_of(waiting, moment).candidates)
+    assert paid.any() == (not stops and not unavailable)
+    assert (aim_of(waiting, moment).stop is not None) == stops
+
+
+def test_a_job_that_no_offer_can_hold_waits_until_its_budget_is_spent() -> None:
+    for spent_usd, stops in ((0.0199, False), (0.02, True)):
+        waiting = replace(with_budget("0.02", spent_usd), held=None, trained=None)
+        foreign = replace(SMALL, device_kind="other")
+        moment = snapshot(waiting, offers=(foreign,), replan_seconds=5.0)
+        assert (aim_of(waiting, moment).stop is not None) == stops
 
 
 def test_what_the_rest_of_the_budget_does_not_pay_until_the_next_plan_is_not_allowed() -> None:
