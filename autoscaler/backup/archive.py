@@ -13,14 +13,16 @@ from typing import IO, Final
 
 from pydantic import TypeAdapter
 
-from autoscaler.backup.manifest import FORMAT, MANIFEST, BackupMember, Manifest
+from autoscaler.backup.manifest import FORMAT, MANIFEST, BackupMember, Manifest, require_sound
 from autoscaler.domain.errors import SpecError, StoreError
 from autoscaler.domain.paths import inside, relative_names
+from autoscaler.domain.text import printable, quoted
 from autoscaler.store.records.documents import decode, encode
 
 _CHUNK_BYTES: Final = 1 << 20
 _MOST_MANIFEST_BYTES: Final = 256 << 20
 _OWNER_ONLY: Final = 0o600
+_LONGEST_PROBLEM: Final = 500
 
 
 def write_archive(
@@ -72,10 +74,10 @@ def read_archive(file: Path, directory: Path | None = None) -> Manifest:
     members: dict[str, BackupMember] = {}
     text: bytes | None = None
     with _opened(file) as archive:
-        for entry in archive:
+        for entry in _entries(archive):
             content = archive.extractfile(entry) if entry.isreg() else None
             if content is None or text is not None or entry.name in members:
-                raise _damaged(file, f"unexpected member {entry.name!r}")
+                raise _damaged(file, f"unexpected member {quoted(entry.name)}")
             if entry.name == MANIFEST:
                 text = _read_all(file, entry, content)
             else:
@@ -88,7 +90,8 @@ def read_archive(file: Path, directory: Path | None = None) -> Manifest:
 def _checked(file: Path, text: bytes, members: Mapping[str, BackupMember]) -> Manifest:
     try:
         manifest = decode(TypeAdapter(Manifest), text)
-    except StoreError as error:
+        require_sound(manifest)
+    except (StoreError, SpecError) as error:
         raise _damaged(file, f"its manifest can't be read ({error})") from error
     if manifest.format > FORMAT:
         raise StoreError(
@@ -97,21 +100,43 @@ def _checked(file: Path, text: bytes, members: Mapping[str, BackupMember]) -> Ma
         )
     for name in sorted(members.keys() | manifest.members.keys()):
         if members.get(name) != manifest.members.get(name):
-            raise _damaged(file, f"{name} is not what its manifest says")
+            raise _damaged(file, f"{quoted(name, 200)} is not what its manifest says")
     return manifest
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[tarfile.TarFile]:
     try:
-        with file.open("rb") as content, tarfile.open(fileobj=content, mode="r:") as archive:
-            yield archive
+        with file.open("rb") as content:
+            with _header_errors():
+                opened = tarfile.open(fileobj=content, mode="r:")  # noqa: SIM115  # closed below
+            with opened as archive:
+                yield archive
     except FileNotFoundError as error:
         raise StoreError(f"{file}: no such file: name a file of castor backup") from error
     except IsADirectoryError as error:
         raise StoreError(f"{file} is a directory: name a file of castor backup") from error
     except tarfile.TarError as error:
         raise StoreError(f"{file} is no backup of Castor, or is damaged: {error}") from error
+
+
+def _entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of an archive.
+
+    Raises:
+        tarfile.TarError: a header is damaged.
+    """
+    with _header_errors():
+        yield from archive
+
+
+@contextmanager
+def _header_errors() -> Iterator[None]:
+    """Raise errors of numbers in extended headers, which tarfile lets pass, as its own."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise tarfile.ReadError("a header has no valid number") from error
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> BackupMember:
@@ -155,7 +180,7 @@ def _extract(
     try:
         path = inside(PurePosixPath(), *relative_names(entry.name, "member"))
     except SpecError as error:
-        raise _damaged(file, f"member {entry.name!r}: {error}") from error
+        raise _damaged(file, f"member {error}") from error
     target = Path(os.devnull)
     if directory is not None:
         target = directory / path
@@ -183,4 +208,5 @@ def _read_all(file: Path, entry: tarfile.TarInfo, content: IO[bytes]) -> bytes:
 
 
 def _damaged(file: Path, problem: str) -> StoreError:
-    return StoreError(f"{file} is damaged: {problem}; use another backup")
+    shown = printable(problem[:_LONGEST_PROBLEM])
+    return StoreError(f"{file} is damaged: {shown}; use another backup")

@@ -10,7 +10,7 @@ from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import JobSpec
 from autoscaler.domain.job_rules import require_valid_job
 from autoscaler.domain.paths import inside, relative_names
-from autoscaler.spec.form_file import located, read_document, validated
+from autoscaler.spec.form_file import located, read_text, validated
 from autoscaler.spec.forms import Problem, problem_of
 from autoscaler.spec.job_form import JobForm
 from autoscaler.spec.located_yaml import LocatedYaml, read_yaml
@@ -49,8 +49,17 @@ def load_job(source: Path | str, now_seconds: float) -> JobFile:
     """
     if isinstance(source, str):
         return _job_file(read_yaml(source, "job"), Path.cwd(), now_seconds)
-    document = read_document(source, "a job file; castor new SCRIPT.py writes one")
-    return _job_file(document, source.resolve().parent, now_seconds)
+    text = read_text(source, "a job file; castor new SCRIPT.py writes one")
+    return parse_job(text, source, now_seconds)
+
+
+def parse_job(text: str, path: Path, now_seconds: float) -> JobFile:
+    """Read the text of a job file that is, or will be, at `path`.
+
+    Raises:
+        SpecError: as `load_job`.
+    """
+    return _job_file(read_yaml(text, str(path)), path.resolve().parent, now_seconds)
 
 
 def load_uploaded_job(text: str, directory: Path, now_seconds: float) -> JobFile:

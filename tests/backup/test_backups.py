@@ -181,7 +181,7 @@ def test_the_message_names_the_damaged_file(state: Path, tmp_path: Path) -> None
     name = f"bundles/{BUNDLE}.tar.gz".encode()
     place = content.index(name, content.index(name) + 1)  # the first one is in the header
     file.write_bytes(content[:place] + b"B" + content[place + 1 :])
-    with pytest.raises(StoreError, match=rf"damaged: bundles/{BUNDLE}.tar.gz is not what"):
+    with pytest.raises(StoreError, match=rf'damaged: "bundles/{BUNDLE}.tar.gz" is not what'):
         restore_backup(file, tmp_path / "restored", None, NOW)
 
 
@@ -220,6 +220,55 @@ def test_a_backup_of_a_newer_castor_is_refused(
     rewritten(file, {**change, "castor": "9.9"})
     with pytest.raises(StoreError, match=words):
         restore_backup(file, tmp_path / "restored", None, NOW)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"made_seconds": "NaN"}, 'made_seconds: "nan" is no time'),
+        ({"made_seconds": 1e300}, r'made_seconds: "1e\+300" is no time'),
+        ({"castor": "\x1b[2J"}, r'castor: "\\x1b\[2J" is no text of one line'),
+        ({"url": "x" * 5_000}, "url: .* is no text of one line"),
+        ({"members": {}}, r"members: castor\.db is missing"),
+    ],
+)
+def test_a_manifest_with_impossible_values_restores_nothing(
+    state: Path, tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    file = tmp_path / "a.backup"
+    make_backup(file, state, None, NOW)
+    rewritten(file, change)
+    with pytest.raises(StoreError, match=rf"damaged: its manifest can't be read \({words}"):
+        restore_backup(file, tmp_path / "restored", None, NOW)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.backup", "state"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"size": "-5"},
+        {"size": "9" * 30},
+        {"GNU.sparse.map": "1,x", "GNU.sparse.size": "1"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "x"},
+        {"path": "a\0b"},
+        {"path": "a/" * 2_000 + "b"},
+    ],
+    ids=lambda headers: next(iter(headers)),
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_header_that_lies_restores_nothing(
+    tmp_path: Path, headers: dict[str, str], is_first: bool
+) -> None:
+    file = tmp_path / "a.backup"
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
+        if not is_first:
+            archive.addfile(tarfile.TarInfo("secret.key"))
+        entry = tarfile.TarInfo("castor.db")
+        entry.pax_headers = headers
+        archive.addfile(entry)
+    with pytest.raises(StoreError, match=r"a\.backup is (no backup .*or is )?damaged"):
+        restore_backup(file, tmp_path / "restored", None, NOW)
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/escaped", "a/../../escaped"])

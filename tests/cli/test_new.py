@@ -90,6 +90,37 @@ def test_literals_of_a_batch(source: str, batch: int | None) -> None:
     assert read_script(source).batch == batch
 
 
+@pytest.mark.parametrize(
+    "argument",
+    [r'"--\ud800x"', r'"--a\nname: b"', r'"--\0"', r'"--\x1b[2J"', '"--"', f'"--{"x" * 5_000}"'],
+    ids=["surrogate", "line", "NUL", "escape", "dashes", "long"],
+)
+def test_names_that_nobody_types_are_no_options(tmp_path: Path, argument: str) -> None:
+    job = written(tmp_path, f"parser.add_argument({argument}, required=True)")
+    assert job.command == ("python", "train.py")
+
+
+def test_a_literal_may_be_larger_than_python_prints(tmp_path: Path) -> None:
+    digits = "f" * 5_000
+    source = f"batch_size = 0x{digits}\nparser.add_argument('--x', default=0x{digits})"
+    written(tmp_path, source)
+    assert read_script(source).batch is None
+    assert read_script(f"batch_size = '{'9' * 5_000}'").batch is None
+
+
+def test_a_script_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    source = "\ufefffrom autoscaler.training import session\nbatch_size = 8"
+    assert written(tmp_path, source).batch.initial == 8
+
+
+def test_a_refusal_leaves_no_file(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("".join(f"p.add_argument('--o{n}', required=True)\n" for n in range(600)))
+    with pytest.raises(SpecError, match=r"train\.py: no job file can be made.*has 1,202 entries"):
+        write_job_file(script, None)
+    assert list(tmp_path.iterdir()) == [script]
+
+
 def test_a_script_is_never_run(tmp_path: Path) -> None:
     written(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(3)")
     assert not (tmp_path / "ran").exists()

@@ -54,7 +54,7 @@ def test_another_objective_and_a_pool_may_be_named_beside_the_file(files: Path) 
     ("name", "before", "after", "message"),
     [
         ("curves.csv", "0,2,", "0,1,", "curves.csv:3: epoch: 1 is not above 1, the one before"),
-        ("curves.csv", "0,1,", "0,zero,", "curves.csv:2: epoch: 'zero' is not a number"),
+        ("curves.csv", "0,1,", "0,zero,", 'curves.csv:2: epoch: "zero" is not a number'),
         ("halving.yaml", "[2, 6, 18]", "[2, 6, 20]", "ends at 18, before the rung at 20"),
         (
             "halving.yaml",

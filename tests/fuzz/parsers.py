@@ -12,13 +12,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.domain import roster
-from autoscaler.domain.errors import CheckpointError, NotAllowed, SpecError, Unavailable
+from autoscaler.domain.errors import (
+    CheckpointError,
+    NotAllowed,
+    SpecError,
+    StoreError,
+    Unavailable,
+)
 from autoscaler.domain.text import printable, printable_lines
 from autoscaler.failures.causes import diagnose
 from autoscaler.failures.signature import signature
 from autoscaler.market.price_table import parse_price_table
 from autoscaler.node.channel.line import parse_message
 from autoscaler.node.user_data import parse_user_data
+from autoscaler.notifications.targets import load_targets
+from autoscaler.service.pages.multipart import boundary_of
+from autoscaler.simulator.profiles.curves import read_curves
+from autoscaler.simulator.workloads.regimes import read_regimes
+from autoscaler.simulator.workloads.traces import read_trace
+from autoscaler.simulator.workloads.workload import read_workload
 from autoscaler.spec.cluster_file import load_cluster, parse_cluster
 from autoscaler.spec.fleet_file import load_fleet
 from autoscaler.spec.gpus import parse_gpus
@@ -48,9 +60,22 @@ from providers.cloud.replies import readable
 from providers.gcp.notices import read_event as read_gcp_event
 from providers.gcp.reading import parse_settings as parse_gcp_settings
 from tests.domain.test_report_rules import REPORT
+from tests.fuzz.writers import (
+    BACKUP,
+    BOUNDARY,
+    FORM,
+    MANIFEST_TEXT,
+    SCRIPT,
+    parse_backup,
+    parse_manifest,
+    parse_script,
+    parse_upload,
+)
+from tests.notifications.examples import SECRET, private_file
 from tests.providers.aws.test_settings import GOOD as AWS_POOLS
 from tests.providers.gcp.test_settings import GOOD as GCP_POOLS
 from tests.service.test_every_route import BODIES
+from tests.simulator.workloads.test_regimes import ARRIVAL, JOB, ROW
 from tests.wire.test_node_reports import WHOLE
 
 NOW_SECONDS: Final = 1_800_000_000.0
@@ -87,6 +112,13 @@ def of_file(load: Callable[[Path], Any], name: str) -> Callable[[str], Any]:
             return load(path)
 
     return parse
+
+
+def parse_targets(path: Path) -> None:
+    """Read a file of targets, with the secrets that the sample names beside it."""
+    for name, text in ("key", SECRET), ("url", "https://hooks.example.org/T/B/x"):
+        private_file(path.parent, name, text)
+    load_targets(path)
 
 
 def of_bytes(parse: Callable[[bytes], Any]) -> Callable[[str], Any]:
@@ -173,6 +205,48 @@ FILES: Final = (
         (SpecError,),
     ),
     Parser("known prices", of_file(_read_prices, "prices.json"), '{"gpu/g5.xlarge": "1.006"}'),
+    Parser(
+        "targets of notices",
+        of_file(parse_targets, "notify.yaml"),
+        "targets:\n"
+        '  - {kind: webhook, url: "https://hooks.example.org/castor", secret_file: key}\n'
+        "  - {kind: slack, name: room, url_file: url, teams: [nlp], events: job.failed}\n"
+        "  - {kind: email, to: ops@example.org, from: castor@example.org, server: example.org}\n",
+        (SpecError,),
+    ),
+)
+WORKLOADS: Final = (
+    Parser(
+        "workload",
+        of_file(read_workload, "jobs.csv"),
+        example("simulation", "jobs.csv"),
+        (SpecError,),
+    ),
+    Parser("trace", of_file(read_trace, "jobs.trace"), f"{ROW}\n", (SpecError,)),
+    Parser(
+        "regimes of a trace",
+        of_file(lambda path: read_regimes(path.parent, path, [ARRIVAL]), "jobs.json"),
+        json.dumps([JOB]),
+        (SpecError,),
+    ),
+    Parser(
+        "curves of trials",
+        of_file(read_curves, "curves.csv"),
+        "trial,epoch,value,seconds,rate\na,1,0.5,60,0.1\na,2,0.6,60,0.1\nb,1,0.4,50,0.2\n",
+        (SpecError,),
+    ),
+)
+WRITERS: Final = (
+    Parser(
+        "content type of a form",
+        boundary_of,
+        f"multipart/form-data; boundary={BOUNDARY}",
+        (SpecError,),
+    ),
+    Parser("form with files", parse_upload, FORM, (SpecError,)),
+    Parser("script for a job file", parse_script, SCRIPT, (SpecError,)),
+    Parser("manifest of a backup", parse_manifest, MANIFEST_TEXT, (StoreError,)),
+    Parser("backup", parse_backup, BACKUP, (StoreError,)),
 )
 WORDS: Final = (
     Parser("cluster", parse_cluster, "16x4", (SpecError, ValueError)),
@@ -317,4 +391,13 @@ CLOUDS: Final = (
         (NotAllowed,),
     ),
 )
-PARSERS: Final = (*FILES, *WORDS, *REQUESTS, *INSTANCES, *CHECKPOINTS, *CLOUDS)
+PARSERS: Final = (
+    *FILES,
+    *WORKLOADS,
+    *WRITERS,
+    *WORDS,
+    *REQUESTS,
+    *INSTANCES,
+    *CHECKPOINTS,
+    *CLOUDS,
+)

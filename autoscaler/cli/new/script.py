@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +14,7 @@ _BATCH_WORDS: Final = frozenset(
     {"batch_size", "batch", "per_device_train_batch_size", "train_batch_size", "batchsize", "bs"}
 )
 _MOST_BATCH: Final = 1 << 20
+_OPTION_NAME: Final = re.compile(r"-{0,2}\w[\w.:/+-]{0,99}")
 
 
 class ScriptKind(StrEnum):
@@ -57,7 +60,9 @@ def read_script(source: str) -> ScriptFacts:
         SyntaxError, ValueError: the text is not Python.
     """
     try:
-        tree = ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the script are its owner's
+            tree = ast.parse(source)
     except (RecursionError, MemoryError):
         raise ValueError("it is nested too deeply") from None
     nodes = list(ast.walk(tree))
@@ -107,11 +112,14 @@ def _kind(modules: set[str], calls: list[ast.Call]) -> ScriptKind:
 
 
 def _option(call: ast.Call) -> ScriptOption | None:
-    """Return the option that a call of `add_argument` adds; None for another call."""
+    """Return the option that a call of `add_argument` adds; None for another call.
+
+    Names that nobody types on a command line, such as those with control characters, are left out.
+    """
     names = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     if _called(call).rpartition(".")[2] != "add_argument" or not names:
         return None
-    texts = [name for name in names if isinstance(name, str)]
+    texts = [name for name in names if isinstance(name, str) and _OPTION_NAME.fullmatch(name)]
     longest = max(texts, key=len, default="")
     if not longest:
         return None
@@ -121,7 +129,7 @@ def _option(call: ast.Call) -> ScriptOption | None:
     is_optional = isinstance(values.get("nargs"), ast.Constant) or default is not None
     text = None
     if isinstance(default, ast.Constant) and default.value is not None:
-        text = str(default.value)
+        text = _text(default.value)
     if not longest.startswith("-"):
         is_required = not is_optional
     return ScriptOption(longest, text, is_required)
@@ -138,7 +146,7 @@ def _batch(nodes: list[ast.AST], options: tuple[ScriptOption, ...]) -> int | Non
         for name, value in named
         if name.lower() in _BATCH_WORDS and isinstance(value, ast.Constant)
     )
-    return next((_size(str(literal)) for literal in literals), None)
+    return next((_size(_text(literal)) for literal in literals), None)
 
 
 def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -153,7 +161,16 @@ def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _size(text: str) -> int | None:
-    return int(text) if text.isdecimal() and 0 < int(text) <= _MOST_BATCH else None
+    is_short = len(text) <= len(str(_MOST_BATCH))
+    return int(text) if is_short and text.isdecimal() and 0 < int(text) <= _MOST_BATCH else None
+
+
+def _text(literal: object) -> str:
+    """Return a literal as text; an integer with more digits than Python prints as ``...``."""
+    try:
+        return str(literal)
+    except ValueError:
+        return "..."
 
 
 def _called(call: ast.Call) -> str:

@@ -20,10 +20,11 @@ from autoscaler.domain.text import printable, quoted
 _BOUNDARY: Final = re.compile(r'multipart/form-data;\s*boundary="?([^";,\s]{1,200})"?')
 _NAME: Final = re.compile(rb'\bname="([^"]*)"')
 _FILE_NAME: Final = re.compile(rb'\bfilename="([^"]*)"')
+_END_OF_HEAD: Final = b"\r\n\r\n"
 _LONGEST_HEAD: Final = 8_192
 _LARGEST_FIELD: Final = 1 << 20
 _MOST_PARTS: Final = 20_000
-_LONGEST_PATH: Final = 1_000
+_LONGEST_PATH_BYTES: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -121,10 +122,10 @@ class UploadParser:
         if self._buffer.startswith(b"--"):
             self._is_over = True
             return False
-        head, blank, rest = self._buffer.partition(b"\r\n\r\n")
+        head, blank, rest = self._buffer.partition(_END_OF_HEAD)
+        if len(head) >= _LONGEST_HEAD + len(_END_OF_HEAD):  # also one that has not ended yet
+            raise SpecError("a part of the form has too long a head")
         if not blank:
-            if len(self._buffer) > _LONGEST_HEAD:
-                raise SpecError("a part of the form has too long a head")
             return False
         self._parts += 1
         if self._parts > _MOST_PARTS:
@@ -206,7 +207,8 @@ def relative_path(text: str) -> PurePosixPath:
     """
     path = PurePosixPath(text.replace("\\", "/"))
     parts = path.parts[1:] if len(path.parts) > 1 else path.parts
-    is_plain = text.isprintable() and len(text) <= _LONGEST_PATH and not path.is_absolute()
+    is_short = len(text.encode()) <= _LONGEST_PATH_BYTES
+    is_plain = text.isprintable() and is_short and not path.is_absolute()
     if not parts or not is_plain or ".." in path.parts:
         raise SpecError(f"{quoted(text[:100])} is no path of a file in a folder", "files")
     return PurePosixPath(*parts)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
 from autoscaler.simulator.profiles.rows import Row, read_rows
 
 _COLUMNS: Final = ("trial", "epoch", "value", "seconds")
@@ -65,8 +66,8 @@ def _curve(trial: str, rows: Sequence[Row]) -> RecordedCurve:
             raise row.error("epoch", f"{epoch:g} is not above {epochs[-1]:g}, the one before")
         for name in names:
             if row.text(name) != parameters[name]:
-                message = f"{row.text(name)!r} was {parameters[name]!r} above: a trial has one"
-                raise row.error(name, message)
+                values = f"{quoted(row.text(name))} was {quoted(parameters[name])}"
+                raise row.error(name, f"{values} above: a trial has one")
         epochs.append(epoch)
     return RecordedCurve(
         trial=trial,
@@ -102,7 +103,9 @@ def number_of(curve: RecordedCurve, name: str) -> float:
     if number is None or number <= 0:
         text = curve.parameters.get(name)
         problem = (
-            "is no column of the curves" if text is None else f"{text!r} is no number above 0"
+            "is no column of the curves"
+            if text is None
+            else f"{quoted(text)} is no number above 0"
         )
         raise SpecError(f"{problem}, of trial {curve.trial}", name)
     return number

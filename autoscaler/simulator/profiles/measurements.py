@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
 from autoscaler.simulator.profiles.gradients import EpochEnd, GradientStatistics, statistics_of
 from autoscaler.simulator.profiles.rows import Row, read_rows
 from autoscaler.simulator.profiles.step_times import (
@@ -114,7 +115,9 @@ def _read_placements(path: Path) -> dict[Placement, dict[float, ProfiledStepTime
     for row in read_rows(path, ("placement", *_TIMES)):
         digits = row.text("placement")
         if re.fullmatch("[1-9]+", digits) is None:
-            raise row.error("placement", f"{digits!r} is not a digit from 1 to 9 for each node")
+            raise row.error(
+                "placement", f"{quoted(digits)} is not a digit from 1 to 9 for each node"
+            )
         times = measured[normalised(tuple(int(digit) for digit in digits))]
         device_batch, step_times = _times(row)
         if device_batch in times:

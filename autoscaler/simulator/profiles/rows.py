@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import printable, quoted
 
 # Longest time that is accepted, far beyond any workload; more is an error and would never end.
 MOST_SECONDS: Final = 10 * 365.25 * 86400.0
+_LONGEST_HEADER: Final = 300
+_LONGEST_COLUMN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Row:
 
     def error(self, column: str, message: str) -> SpecError:
         """Return an error about a column of this row, for the caller to raise."""
-        return SpecError(message, field=f"{self.place}: {column}")
+        return SpecError(message, field=f"{self.place}: {printable(column)[:_LONGEST_COLUMN]}")
 
     @property
     def place(self) -> str:
@@ -81,9 +84,9 @@ class Row:
         try:
             number = float(text)
         except ValueError:
-            raise self.error(column, f"{text!r} is not a number") from None
+            raise self.error(column, f"{quoted(text)} is not a number") from None
         if not math.isfinite(number):
-            raise self.error(column, f"{text} is not finite")
+            raise self.error(column, f"{quoted(text)} is not finite")
         return number
 
 
@@ -157,8 +160,9 @@ def _whole_lines(path: Path) -> str:
 def _require_columns(path: Path, header: Sequence[str], columns: Sequence[str]) -> None:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise SpecError(f"has the column {twice[0]!r} twice", field=f"{path}:1")
+        raise SpecError(f"has the column {quoted(twice[0])} twice", field=f"{path}:1")
     missing = [name for name in columns if name not in header]
     if missing:
-        message = f"lacks the column {missing[0]!r}: it has {', '.join(header)}"
+        names = quoted(", ".join(header), _LONGEST_HEADER)
+        message = f"lacks the column {missing[0]}: it has {names}"
         raise SpecError(message, field=f"{path}:1")

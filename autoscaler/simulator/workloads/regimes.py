@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import parse_json, quoted
 from autoscaler.simulator.profiles.rows import text_of
 from autoscaler.simulator.workloads.workload import Arrival
 
@@ -84,9 +85,10 @@ class _Entry:
     def positive(self, key: str) -> float:
         value = self.values.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, "is missing" if value is None else f"{value!r} is not a number")
-        if not math.isfinite(value) or value <= 0:
-            raise self.error(key, f"{value:g} is not above 0")
+            shown = "is missing" if value is None else f"{quoted(value)} is not a number"
+            raise self.error(key, shown)
+        if not 0 < value <= sys.float_info.max:
+            raise self.error(key, f"{quoted(value)} is not a finite number above 0")
         return float(value)
 
     def count(self, key: str) -> int:
@@ -117,16 +119,18 @@ def _entries(path: Path, place: str, values: Sequence[object]) -> list[_Entry]:
 def _jobs(path: Path) -> dict[int, _Entry]:
     """Return the jobs of the file by row of the trace."""
     try:
-        values = json.loads(text_of(path))
+        values = parse_json(text_of(path))
     except json.JSONDecodeError as error:
         raise SpecError(f"is not JSON: {error.msg}", field=f"{path}:{error.lineno}") from None
+    except ValueError as error:
+        raise SpecError(f"is not JSON: {error}", field=str(path)) from None
     if not isinstance(values, list):
         raise SpecError("is not a list of jobs", field=str(path))
     jobs: dict[int, _Entry] = {}
     for entry in _entries(path, "", values):
         number = entry.values.get("job")
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise entry.error("job", f"{number!r} is not the number of a row, from 0")
+            raise entry.error("job", f"{quoted(number)} is not the number of a row, from 0")
         if number in jobs:
             raise entry.error("job", f"{number} occurs twice")
         jobs[number] = _Entry(path, f"job {number}", entry.values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from autoscaler.domain.text import quoted
 from autoscaler.simulator.profiles.rows import Row, read_columns
 from autoscaler.simulator.workloads.workload import Arrival
 
@@ -22,7 +23,7 @@ _COLUMNS = (
     "duration",
     "arrival",
 )
-_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch>[1-9]\d*)\)")
+_JOB_TYPE = re.compile(r"(?P<model>.+) \(batch size (?P<batch>[1-9][0-9]{0,8})\)")
 # Rules by which the batch changes: never, by phases of learning, by the gradient noise scale.
 _MODES = ("static", "accordion", "gns")
 
@@ -48,9 +49,10 @@ def read_trace(path: Path) -> tuple[Arrival, ...]:
 def _arrival(name: str, row: Row) -> Arrival:
     job_type = _JOB_TYPE.fullmatch(row.text("job_type"))
     if job_type is None:
-        raise row.error("job_type", f"{row.text('job_type')!r} is not like 'LM (batch size 10)'")
+        shown = quoted(row.text("job_type"))
+        raise row.error("job_type", f'{shown} is not like "LM (batch size 10)"')
     if row.text("mode") not in _MODES:
-        raise row.error("mode", f"{row.text('mode')!r} is none of {', '.join(_MODES)}")
+        raise row.error("mode", f"{quoted(row.text('mode'))} is none of {', '.join(_MODES)}")
     row.count("total_steps")
     row.positive("duration")
     return Arrival(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import quoted
 from autoscaler.simulator.profiles.rows import read_rows
 
 
@@ -49,7 +50,7 @@ def read_workload(path: Path) -> tuple[Arrival, ...]:
             place=row.place,
         )
         if arrival.name in arrivals:
-            raise row.error("name", f"{arrival.name!r} occurs twice: each job needs its own")
+            raise row.error("name", f"{quoted(arrival.name)} occurs twice: each job needs its own")
         if arrival.submitted_seconds < last_seconds:
             message = f"{arrival.submitted_seconds:g} is before the row above: sort them by time"
             raise row.error("time", message)
@@ -67,5 +68,5 @@ def require_applications(workload: Iterable[Arrival], profiles: Collection[str])
     for arrival in workload:
         if arrival.application not in profiles:
             known = ", ".join(sorted(profiles))
-            message = f"{arrival.application!r} has no profile: there are {known}"
+            message = f"{quoted(arrival.application)} has no profile: there are {known}"
             raise arrival.error("application", message)

@@ -120,7 +120,7 @@ def test_a_run_is_drawn_and_its_decisions_are_kept(files: Path) -> None:
         (("--offers", "offers.yaml", "--fleet-usd-per-hour", "0"), "0.0 must be above 0"),
         (("--offers", "offers.yaml", "--workload", "far.csv"), "far.csv:2: time: 1e.12 s is more"),
         (("--offers", "offers.yaml", "--workload", "big.csv"), "big.csv:2: batch_size: 9999 is"),
-        (("--offers", "offers.yaml", "--workload", "no.csv"), "no.csv:2: application: 'b' has no"),
+        (("--offers", "offers.yaml", "--workload", "no.csv"), 'no.csv:2: application: "b" has no'),
         (("--offers", "offers.yaml", "--workload", "jobs.trace"), "jobs.trace: .* --regimes DIR"),
         (("--cluster", "2by2"), "is not a cluster"),
         (("--offers", "offers.yaml", "--interval", "0"), "--interval: 0.0 must be at least 1"),

@@ -87,7 +87,16 @@ def test_a_wrong_job_file_stays_in_the_form_with_its_error(api: Api, job: str, t
     assert all(line in visible(reply.text) for line in job.splitlines()[1:2])
 
 
-@pytest.mark.parametrize("name", ["../../x/train.py", "/etc/passwd", "a/../../b", "a\x00b/c"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../x/train.py",
+        "/etc/passwd",
+        "a/../../b",
+        "a\x00b/c",
+        "a/" + ("😀" * 60 + "/") * 16 + "b",
+    ],
+)
 def test_an_uploaded_file_stays_in_its_folder(api: Api, name: str) -> None:
     boundary = "xyz"
     token = (visitor := PageVisitor(api)).form_token()

@@ -47,10 +47,10 @@ def test_a_trace_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{ROW}\n{with_field(0, 'LM')}\n", r"few.trace:2: job_type: 'LM' is not like"),
+        (f"{ROW}\n{with_field(0, 'LM')}\n", r'few.trace:2: job_type: "LM" is not like'),
         (f"{with_field(6, '0')}\n", "few.trace:1: scale_factor: 0 is not above 0"),
-        (f"{with_field(5, 'many')}\n", "few.trace:1: total_steps: 'many' is not a number"),
-        (f"{with_field(7, 'fast')}\n", "few.trace:1: mode: 'fast' is none of static"),
+        (f"{with_field(5, 'many')}\n", 'few.trace:1: total_steps: "many" is not a number'),
+        (f"{with_field(7, 'fast')}\n", 'few.trace:1: mode: "fast" is none of static'),
         (f"{with_field(10, '-3')}\n", "few.trace:1: duration: -3 is not above 0"),
         (f"{ROW}\n{with_field(11, '59')}\n", "few.trace:2: arrival: 59 is before the row above"),
         (f"{ROW}\n{ROW[:-3]}\n", "few.trace:2: has 11 fields between tabs, not 12"),
@@ -79,7 +79,7 @@ def test_regimes_are_read(tmp_path: Path) -> None:
         ("[7]", r"few.json: .*\[0\]: is not an object"),
         ("[]", "few.json: has no regimes of job-0 of few.trace"),
         (json.dumps([JOB, JOB]), "job: 0 occurs twice"),
-        (json.dumps([JOB | {"job": "0"}]), "job: '0' is not the number of a row"),
+        (json.dumps([JOB | {"job": "0"}]), 'job: "0" is not the number of a row'),
         (json.dumps([JOB | {"gpus": 4}]), "few.json: job 0: gpus: 4, but the trace says 2"),
         (json.dumps([JOB | {"epochs": 31}]), "job 0: epochs: 31, but its regimes have 30"),
         (json.dumps([JOB | {"regimes": []}]), "job 0: regimes: is not a list of at least one"),
@@ -89,7 +89,7 @@ def test_regimes_are_read(tmp_path: Path) -> None:
         ),
         (
             json.dumps([JOB]).replace("10.0}", "NaN}"),
-            r"job 0: regimes\[1\]: epoch_seconds: nan is not above 0",
+            r'job 0: regimes\[1\]: epoch_seconds: "nan" is not a finite number above 0',
         ),
         (
             json.dumps([JOB]).replace('"epoch_seconds": 10.0', '"seconds": 1'),

@@ -23,9 +23,9 @@ def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ("a-0,5,a,1,8\na-1,4,a,1,8\n", ":3: time: 4 is before the row above"),
-        ("a-0,5,a,1,8\na-0,5,a,1,8\n", ":3: name: 'a-0' occurs twice"),
+        ("a-0,5,a,1,8\na-0,5,a,1,8\n", ':3: name: "a-0" occurs twice'),
         ("a-0,-1,a,1,8\n", ":2: time: -1 is below 0"),
-        ("a-0,soon,a,1,8\n", ":2: time: 'soon' is not a number"),
+        ("a-0,soon,a,1,8\n", ':2: time: "soon" is not a number'),
         ("a-0,5,,1,8\n", ":2: application: is empty"),
         ("a-0,5,a,0,8\n", ":2: num_replicas: 0 is not above 0"),
         ("a-0,5,a,1,8.5\n", ":2: batch_size: 8.5 is not a whole number"),
@@ -50,7 +50,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_every_application_needs_a_profile() -> None:
     workload = (Arrival("a-0", 0.0, "a", 1, 8), Arrival("b-1", 0.0, "b", 1, 8))
     require_applications(workload, {"a", "b"})
-    with pytest.raises(SpecError, match=r"b-1: application: 'b' has no profile: there are a$"):
+    with pytest.raises(SpecError, match=r'b-1: application: "b" has no profile: there are a$'):
         require_applications(workload, {"a"})
 
 
