@@ -195,6 +195,40 @@ def test_a_study_is_stopped_after_a_question(api: Api, chromium: Browser, width:
         assert visitor.complaints == []
 
 
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+def test_a_budget_is_set_and_removed_after_a_question(
+    api: Api, chromium: Browser, width: int
+) -> None:
+    with visiting(chromium, api, width) as visitor:
+        kind = "phone" if width == PHONE else "light"
+        page = visitor.open("/costs")
+        page.get_by_role("link", name="Add a budget").click()
+        page.get_by_label("Name").fill("nlp")
+        page.get_by_label("A month").fill("-5")
+        page.get_by_role("button", name="Set the budget").click()
+        expect(page.get_by_role("alert")).to_contain_text("month_usd: ")
+        assert_accessible(visitor)
+        assert not page.evaluate(TOO_WIDE)
+        picture(visitor, f"budget-{kind}")
+        visitor.complaints.clear()  # the browser tells of the status 422
+        page.get_by_label("A month").fill("500")
+        page.get_by_role("button", name="Set the budget").click()
+        expect(page.get_by_role("status").first).to_contain_text("The budget is set")
+        assert_accessible(visitor)
+        assert not page.evaluate(TOO_WIDE)
+        picture(visitor, f"budgets-{kind}")
+        page.get_by_role("link", name="Change the budget of team:nlp").click()
+        page.get_by_label("An hour").fill("20")
+        page.get_by_role("button", name="Set the budget").click()
+        page.get_by_role("link", name="Remove the budget of team:nlp").click()
+        expect(page.get_by_text("$500 a month (UTC), $20/h")).to_be_visible()
+        assert_accessible(visitor)
+        picture(visitor, f"budget-removal-{kind}")
+        page.get_by_role("button", name="Remove the budget").click()
+        expect(page.get_by_role("status").first).to_contain_text("The budget is removed")
+        assert api.client.budgets() == () and visitor.complaints == []
+
+
 def test_a_person_is_removed_after_a_question(api: Api, visitor: Visitor) -> None:
     api.client.invite("ada", InvitationRequest(Role.VIEWER))
     page = visitor.open("/people")

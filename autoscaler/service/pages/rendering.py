@@ -43,6 +43,8 @@ DONE: Final = {
     "submitted": "The job is submitted.",
     "changed": "The job is changed: the next plan follows it.",
     "budget-set": "The study has this budget: the next plan follows it.",
+    "shared-budget-set": "The budget is set: the next plan follows it.",
+    "shared-budget-removed": "The budget is removed: the next plan goes without it.",
     "study-stopping": "The study is stopping: its driver obeys within seconds.",
     "stopping": "The job is stopping, with a checkpoint.",
     "resumed": "This is the next run: it continues from the newest checkpoint.",

@@ -21,6 +21,7 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.submissions import Submissions
 from autoscaler.service.jobs.views import Views
+from autoscaler.service.pages.budgets import BudgetForms, budget_forms_router
 from autoscaler.service.pages.costs import CostPages, CostSources, costs_router
 from autoscaler.service.pages.errors import PageErrors
 from autoscaler.service.pages.events import Changes, events_router
@@ -110,6 +111,7 @@ def _routers(pages: Pages, parts: PageDependencies) -> tuple[APIRouter, ...]:
         submit_router(pages, uploads),
         offers_router(pages, store, views, status, clock),
         costs_router(pages, CostPages(costs), store),
+        budget_forms_router(BudgetForms(pages, parts.budgets)),
         people_pages_router(PeoplePages(pages, parts.authentication, clock)),
         audit_page_router(pages, store, clock),
     )
