@@ -278,7 +278,7 @@ class Agent:
             place=reply.place,
             memory_kills=memory_kills(),
         )
-        self._port.release()
+        self._port.hand_over()
         _log.info("attempt %d starts on %d devices", start.attempt, start.devices_used)
         try:
             self._trainer.forget()
