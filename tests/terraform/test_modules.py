@@ -165,6 +165,42 @@ def test_jobs_reach_no_metadata_service(module: Path) -> None:
     assert {part for one in refused for part in one.split(", ")} == hosts
 
 
+def blocks_in(text: str, beginning: str) -> list[str]:
+    """Return the blocks that begin with a pattern, each up to the brace at its own indentation."""
+    pattern = rf"^( *){beginning} \{{\n.*?^\1\}}$"
+    return [match[0] for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL)]
+
+
+def test_only_instances_reach_instances_on_ec2() -> None:
+    text = "\n".join(path.read_text() for path in sorted(MODULE.rglob("*.tf")))
+    rules = blocks_in(text, r'resource "aws_vpc_security_group_ingress_rule" "\w+"')
+    assert len(rules) >= 4
+    assert not blocks_in(text, r'resource "aws_security_group_rule" "\w+"')
+    assert not blocks_in(text, r"(?:ingress|egress)"), "rules within a group are overlooked here"
+    into_instances = [
+        rule for rule in rules if argument(rule, "security_group_id").endswith("nodes")
+    ]
+    assert [argument(rule, "referenced_security_group_id") for rule in into_instances] == [
+        "local.groups.nodes"
+    ]
+    assert not argument(into_instances[0], "cidr_ipv4")
+
+
+def test_only_instances_reach_instances_on_compute_engine() -> None:
+    text = (GCP_MODULE / "firewall.tf").read_text()
+    ways_in = text.split("ways_in = ")[1].split("ways_out = ")[0]
+    rules = blocks_in(ways_in, r"[\w-]+ =")
+    into_instances = [rule for rule in rules if "target      = local.node_account" in rule]
+    training, shells = into_instances
+    assert "accounts    = [local.node_account]" in training and "cidrs       = null" in training
+    # Shells that the user asked for come through the proxy, which knows who asks, to one port.
+    assert 'cidrs       = ["35.235.240.0/20"]' in shells and 'ports       = ["22"]' in shells
+    assert "var.instance_shell ?" in ways_in
+    (otherwise,) = blocks_in(text, r'resource "google_compute_firewall" "otherwise"')
+    assert "local.node_account" in otherwise and 'protocol = "all"' in otherwise
+    assert "deny {" in otherwise
+
+
 def test_the_steps_on_ec2_use_outputs_of_the_example() -> None:
     steps = EC2_STEPS.read_text().partition("## Five steps")[2].partition("\n## ")[0]
     example = (MODULE / "examples" / "minimal" / "main.tf").read_text()
