@@ -4,8 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from autoscaler.domain.errors import SpecError
+
+_SERVER: Final = (
+    *("alembic", "cryptography", "fastapi", "jinja2", "jwt", "prometheus_client", "scipy"),
+    *("sqlalchemy", "threadpoolctl", "uvicorn"),
+)
+EXTRA_OF: Final = dict.fromkeys(_SERVER, "server") | {
+    "cloudpickle": "hpo",
+    "matplotlib": "plot",
+    "optuna": "hpo",
+    "torch": "training",
+}
+"""Extra that installs a module which a command imports."""
+
+
+def missing_extra(error: ModuleNotFoundError, command: str) -> SpecError | None:
+    """Return an error that names the extra of a missing module; None: it belongs to no extra."""
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRA_OF.get(module)
+    if extra is None:
+        return None
+    return SpecError(
+        f"{module} is not installed: pip install 'castor-autoscaler[{extra}]'", command
+    )
 
 
 @contextmanager

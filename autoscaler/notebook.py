@@ -150,13 +150,13 @@ def shown_text(title: str, text: str) -> Shown:
 
 
 def _facts(view: JobView) -> dict[str, str]:
-    report, facts = view.report, {"phase": str(view.phase)}
+    report, facts = view.report, {"phase": view.phase_text}
     if view.instances:
         facts["instances"] = str(len(view.instances))
     if (done := _done(view)) is not None:
         facts["progress"] = f"{done:.0%}"
-    if report is not None and report.goodput_measured:
-        facts["goodput"] = f"{report.goodput_measured:,.0f} examples/s"
+    if view.goodput_measured:
+        facts["goodput"] = f"{view.goodput_measured:,.0f} examples/s"
     if view.eta_seconds is not None:
         facts["left"] = format_duration(view.eta_seconds)
     facts["cost"] = f"${view.spent_usd:,.2f} (${view.usd_per_hour:,.2f}/h)"

@@ -40,6 +40,7 @@ from autoscaler.cli.study.commands import study
 from autoscaler.cli.submit.resume import resume
 from autoscaler.domain.errors import CastorError, Unavailable
 from autoscaler.domain.text import printable_lines
+from autoscaler.extras import missing_extra
 
 app = typer.Typer(
     name="castor",
@@ -92,6 +93,11 @@ def main() -> None:
         _exit_with_error(error, NO_CONTROLLER)
     except CastorError as error:
         _exit_with_error(error, REFUSED)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error, next(iter(sys.argv[1:]), "castor"))
+        if missing is None:
+            raise
+        _exit_with_error(missing, REFUSED)
 
 
 def _exit_with_error(error: CastorError, status: int) -> None:

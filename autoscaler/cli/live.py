@@ -186,7 +186,7 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
     facts = [("instances", instances_text(job))]
     if report is not None:
         noise = report.noise
-        goodput = f"{number(report.goodput_measured)} useful examples/s"
+        goodput = f"{number(job.goodput_measured)} useful examples/s"
         if job.goodput_predicted is not None:
             goodput += f", model {number(job.goodput_predicted)}"
         batch = f"{report.batch.total}"
@@ -195,8 +195,9 @@ def _facts(job: JobView) -> list[tuple[str, str]]:
         is_known = noise is not None and is_usable(noise)
         unknown = "not known yet" if report.bounds.may_grow else "not measured, the batch is fixed"
         scale = f"{number(noise.examples)} examples" if noise and is_known else unknown
+        if not job.waits:
+            facts.append(("goodput", goodput))
         facts += [
-            ("goodput", goodput),
             ("batch", f"{batch}   noise scale {scale}   learning rate {report.learning_rate:.3g}"),
         ]
         if report.state_bytes is not None:

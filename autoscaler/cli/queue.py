@@ -86,6 +86,11 @@ def _trains(job: JobView) -> bool:
     return any(instance.phase is InstancePhase.TRAINING for instance in job.instances)
 
 
+def _since(job: JobView) -> float:
+    """Return the time since which a job waits: its last report, or its submission before any."""
+    return job.submitted_seconds if job.reported_seconds is None else job.reported_seconds
+
+
 def _has_target(job: JobView) -> bool:
     return job.decision is not None and job.decision.target is not None
 
@@ -106,7 +111,7 @@ def _queued(
         job.id,
         job.person,
         None if bid is None else bid * figures.get(_WEIGHT, 1.0),
-        max(now_seconds - job.submitted_seconds, 0.0),
+        max(now_seconds - _since(job), 0.0),
         start_seconds,
         freed_by,
         _price(job, offers),
@@ -142,12 +147,7 @@ def _price(job: JobView, offers: dict[str, Offer]) -> float | None:
     if target is not None and target.offer in offers:
         return float(offers[target.offer].usd_per_hour) * target.instances
     bounds = job.bounds
-    names = bounds.offers
-    permitted = [
-        float(offer.usd_per_hour)
-        for offer in offers.values()
-        if names is None or {offer.id, offer.instance_type} & set(names)
-    ]
+    permitted = [float(offer.usd_per_hour) for offer in offers.values() if bounds.permits(offer)]
     return min(permitted) * max(bounds.minimum, 1) if permitted else None
 
 

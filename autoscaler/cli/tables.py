@@ -167,10 +167,10 @@ class JobsTable:
 def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
     report = job.report
     noise = report.noise if report else None
-    goodput = report.goodput_measured if report else None
+    goodput = job.goodput_measured
     return {
         "job": job.id,
-        "phase": Text(job_phase(job), style=_PHASE_STYLE[job.phase]),
+        "phase": Text(job_phase(job), style="yellow" if job.waits else _PHASE_STYLE[job.phase]),
         "instances": instances_text(job),
         "batch": str(report.batch.total) if report else "-",
         "noise scale": number(noise.examples) if noise and is_usable(noise) else "-",
@@ -184,8 +184,8 @@ def _job_cells(job: JobView, now_seconds: float) -> dict[str, str | Text]:
 
 
 def job_phase(job: JobView) -> str:
-    """Return the phase of a job, or `pruned` for a trial that its study pruned."""
-    return TrialEnding.PRUNED if job.trial_ending is TrialEnding.PRUNED else job.phase
+    """Return the phase of a job: `pruned` if its study pruned it, `waiting` without instances."""
+    return TrialEnding.PRUNED if job.trial_ending is TrialEnding.PRUNED else job.phase_text
 
 
 def weight_text(job: JobView) -> str:

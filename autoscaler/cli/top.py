@@ -37,7 +37,7 @@ _KEYS: Final = "keys: c cost  g goodput per $  m marginal goodput per $  n name 
 
 def goodput_per_usd(job: JobView) -> float | None:
     """Return the useful examples a second for each dollar an hour; None if unknown."""
-    goodput = None if job.report is None else job.report.goodput_measured
+    goodput = job.goodput_measured
     if not goodput or not job.usd_per_hour:
         return None
     return goodput / float(job.usd_per_hour)
@@ -77,7 +77,7 @@ def _top_job(job: JobView) -> TopJob:
     total = None if report is None else report.total_examples
     return TopJob(
         *(job.id, job.person, job_phase(job), job.usd_per_hour, job.spent_usd),
-        None if report is None else report.goodput_measured,
+        job.goodput_measured,
         *(goodput_per_usd(job), marginal_per_usd(job)),
         min(report.progress_examples / total, 1.0) if report and total else None,
         job.eta_seconds,
@@ -101,7 +101,7 @@ def top_view(jobs: Sequence[JobView], fleet: FleetView, order: str = "c") -> Ren
         right={"$/h", "spent", "ex/s", "ex/s per $/h", "next $/h", "progress", "left"},
     )
     for job in sorted(jobs, key=_ORDERS[order]):
-        goodput = None if job.report is None else job.report.goodput_measured
+        goodput = job.goodput_measured
         table.add_row(
             job.id,
             job.person or "-",

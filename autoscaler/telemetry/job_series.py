@@ -100,10 +100,10 @@ class JobSeries:
         if predicted is not None:
             yield catalogue.JOB_PREDICTED_GOODPUT, predicted
         if job.report is not None:
-            yield from _of_report(job.report)
+            yield from _of_report(job.report, trains=bool(held))
             if job.reported_seconds is not None:
                 yield catalogue.JOB_REPORTED, job.reported_seconds
-        remaining_seconds = remaining_seconds_of(job, predicted)
+        remaining_seconds = remaining_seconds_of(job, predicted) if held else None
         if remaining_seconds is not None:
             yield catalogue.JOB_REMAINING, remaining_seconds
             to_come_usd = cost.usd_per_hour * remaining_seconds / _SECONDS_PER_HOUR
@@ -163,8 +163,8 @@ def info_labels_of(job: JobRecord) -> dict[str, str]:
     return {**labels_of(job), "study": study, "program": program, "phase": job.phase.value}
 
 
-def _of_report(report: TrainingReport) -> Iterator[Series]:
-    """Yield the metrics of a job's last training report."""
+def _of_report(report: TrainingReport, trains: bool) -> Iterator[Series]:
+    """Yield the metrics of a job's last training report; no speed unless it `trains` now."""
     noise, share = report.noise, _efficiency(report)
     yield catalogue.JOB_STEPS, report.step
     yield catalogue.JOB_BATCH, report.batch.total
@@ -175,7 +175,7 @@ def _of_report(report: TrainingReport) -> Iterator[Series]:
         yield catalogue.JOB_NOISE, noise.examples
     if share is not None:
         yield catalogue.JOB_EFFICIENCY, share
-    if report.goodput_measured is not None:
+    if trains and report.goodput_measured is not None:
         yield catalogue.JOB_GOODPUT, report.goodput_measured
         if share:
             yield catalogue.JOB_THROUGHPUT, report.goodput_measured / share

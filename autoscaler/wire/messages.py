@@ -168,6 +168,21 @@ class JobView:
     stall: str | None = None
     version: str = ""
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job has trained before, and holds no instance now."""
+        return self.phase is JobPhase.RUNNING and not self.instances
+
+    @property
+    def phase_text(self) -> str:
+        """Phase in a word; `waiting` for a job that has trained and holds no instance."""
+        return "waiting" if self.waits else self.phase.value
+
+    @property
+    def goodput_measured(self) -> float | None:
+        """Useful examples per second of the last report; None without one, or while it waits."""
+        return None if self.report is None or self.waits else self.report.goodput_measured
+
 
 @dataclass(frozen=True, slots=True)
 class ForecastView:

@@ -17,20 +17,27 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from autoscaler.cli.live import job_detail
 from autoscaler.cli.queue import queue, queue_table
+from autoscaler.cli.tables import JobsTable
 from autoscaler.cli.top import top_view
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import InstanceBounds, JobPhase
+from autoscaler.domain.offer import Purchase
 from autoscaler.domain.plan import Action
 from autoscaler.wire.messages import DecisionView, FleetView, InstanceView, JobView
 from tests.cli.test_tables import JOB
 from tests.conformance.store_examples import offer
 from tests.controller.world import World
+from tests.service.agents import training_report
 from tests.service.conftest import served
 
 NOW = 1000.0
 FLEET = FleetView("c", "0", (offer(),), (), frozenset(), (), Decimal("2.50"), {}, NOW, None)
+
+
+_EITHER = (InstanceBounds(), InstanceBounds(spot=False))
 
 
 def job(name: str, phase: JobPhase = JobPhase.PENDING, **changes: object) -> JobView:
@@ -83,6 +90,25 @@ def test_the_queue_has_the_next_job_first_and_its_start() -> None:
     shown = text(queue_table(rows))
     assert "not before 10m, when runs ends" in shown
     assert "wait rich" in shown
+
+
+def test_a_job_that_has_lost_its_instances_waits_since_its_last_report() -> None:
+    report = training_report(goodput_measured=2340.0)
+    lost = job("lost", JobPhase.RUNNING, report=report, reported_seconds=NOW - 20)
+    assert (lost.phase_text, lost.goodput_measured) == ("waiting", None)
+    assert queue((lost,), FLEET, NOW)[0].waits_seconds == 20.0
+    for shown in (text(JobsTable((lost,), NOW)), text(top_view((lost,), FLEET))):
+        assert "waiting" in shown and "running" not in shown and "2,340" not in shown
+    assert "goodput" not in text(job_detail(lost, None, NOW))
+    held = replace(lost, instances=(instance("lost", InstancePhase.TRAINING),))
+    assert (held.phase_text, held.goodput_measured) == ("running", 2340.0)
+
+
+def test_the_least_price_of_a_job_that_waits_is_of_offers_that_it_may_use() -> None:
+    spot = replace(offer(), id="spot", purchase=Purchase.SPOT, usd_per_hour=Decimal("0.01"))
+    fleet = replace(FLEET, offers=(offer(), spot))
+    pays = {bounds: queue((job("a", bounds=bounds),), fleet, NOW)[0] for bounds in _EITHER}
+    assert [row.usd_per_hour for row in pays.values()] == [0.01, float(offer().usd_per_hour)]
 
 
 def test_an_empty_queue_says_so() -> None:

@@ -85,8 +85,8 @@ def test_what_a_job_sends_uses_its_budget_up(world: World) -> None:
     record = world.store.jobs.get(job)
     assert record.phase is JobPhase.STOPPED
     assert record.cause == (
-        "budget of $1.00 used up, $1.08 of it for transfers of its files: submit it again with a "
-        "larger budget"
+        "budget of $1.00 used up, $1.08 of it for transfers of its files: resume it with a larger "
+        "budget, as objective=budget=AMOUNT"
     )
     told = [event.text for event in world.store.events.latest(job) if event.kind == "budget"]
     assert told == [record.cause]

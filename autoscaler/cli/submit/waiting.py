@@ -37,7 +37,7 @@ def wait_for_end(client: Client, job_id: str, clock: Clock) -> JobView:
 
 
 def checkpoint_of(client: Client, job: JobView) -> str:
-    """Return words for the newest checkpoint of an ended job and the commands that use it."""
+    """Return words for the newest checkpoint of a job, and the commands that use it."""
     try:
         newest = client.checkpoint(job.id)
     except NotFound:
@@ -45,18 +45,18 @@ def checkpoint_of(client: Client, job: JobView) -> str:
         return checkpoint_words(job) if has_saved else "no checkpoint was saved"
     except CastorError:
         return checkpoint_words(job)
-    resume = f"castor resume {job.id} continues from it, "
+    may_resume = job.phase.is_final and job.phase is not JobPhase.FINISHED
+    resume = f"castor resume {job.id} continues from it, " if may_resume else ""
     return (
         f"the newest checkpoint is {newest.name} in {job.checkpoint_directory}: "
-        f"{'' if job.phase is JobPhase.FINISHED else resume}"
-        f"castor fetch {job.id} --checkpoint fetches it"
+        f"{resume}castor fetch {job.id} --checkpoint fetches it"
     )
 
 
 def details_of(client: Client, name: str, now_seconds: float) -> RenderableType:
     """Return the detailed view of a job; for an ended job, with its newest checkpoint."""
     job = client.job(name)
-    checkpoint = checkpoint_of(client, job) if job.phase.is_final else None
+    checkpoint = checkpoint_of(client, job) if job.phase.is_final or job.waits else None
     return job_detail(job, client.fleet().trouble, now_seconds, checkpoint)
 
 

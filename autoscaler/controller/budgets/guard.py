@@ -275,6 +275,6 @@ def _job_cause(job: JobRecord, spending: Spending) -> str:
             "for jobs without a budget: resume it with objective=budget=AMOUNT, or budget=none"
         )
     return (
-        f"budget of ${objective.budget_usd} used up{sent_text}: submit it again with a larger "
-        "budget"
+        f"budget of ${objective.budget_usd} used up{sent_text}: resume it with a larger "
+        "budget, as objective=budget=AMOUNT"
     )

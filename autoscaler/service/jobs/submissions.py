@@ -42,6 +42,7 @@ from autoscaler.service.access.gate import claim_study, has_bundle, require_on_s
 from autoscaler.service.access.permissions import AccessAction, require_permitted
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.instances.assignments import Assignments
+from autoscaler.service.jobs.objective_rules import require_above_spent, require_reachable
 from autoscaler.service.jobs.program_names import claim_program, renamed_note, with_program
 from autoscaler.service.jobs.results import Results
 from autoscaler.service.jobs.resuming import require_ended, require_own_checkpoints, resumed_spec
@@ -250,7 +251,7 @@ class Submissions:
         offers = self._check_instances(spec.instances)
         if not spec.parallelism.is_undecided:
             require_fit(spec, offers, self._status.offers, self._status.limits)
-        self._check_objective(spec.objective, offers)
+        require_reachable(spec.objective, offers, self._clock.now())
 
     def _require_own(
         self, spec: JobSpec, requester: Identity, earlier: JobSpec | None = None
@@ -317,7 +318,8 @@ class Submissions:
             changed_spec = replace(job.spec, instances=change.instances)
             require_fit(changed_spec, offers, self._status.offers, self._status.limits)
         if change.objective is not None:
-            self._check_objective(change.objective, offers)
+            require_reachable(change.objective, offers, self._clock.now())
+            self._require_above_spent(job, change.objective)
         objective = change.objective
         if objective is not None:
             objective = self.capped(replace(job.spec, objective=objective)).objective
@@ -428,29 +430,9 @@ class Submissions:
                 )
         return offers
 
-    def _check_objective(self, objective: Objective, offers: tuple[Offer, ...]) -> None:
-        boots_seconds = min((offer.boot_seconds for offer in offers), default=0.0)
-        deadline_seconds = objective.deadline_seconds
-        if deadline_seconds is not None:
-            left_seconds = deadline_seconds - self._clock.now()
-            if left_seconds <= boots_seconds:
-                away = (
-                    f"it is {left_seconds:.0f} s away, and an instance alone takes "
-                    f"{boots_seconds:.0f} s to boot"
-                    if left_seconds > 0
-                    else "it has passed"
-                )
-                raise SpecError(
-                    f"{away}: set a later one, as objective=deadline=2h", "objective.deadline"
-                )
-        if objective.budget_usd is not None and offers:
-            boot_usd = min(offer.usd_per_second * offer.boot_seconds for offer in offers)
-            if float(objective.budget_usd) <= boot_usd:
-                raise SpecError(
-                    f"${objective.budget_usd} does not pay for the boot of one instance "
-                    f"(${boot_usd:.4f}): set a larger one",
-                    "objective.budget",
-                )
+    def _require_above_spent(self, job: JobRecord, objective: Objective) -> None:
+        ledger = Ledger(self._store.ledger.entries(job.id))
+        require_above_spent(objective, ledger.spent(job.id, self._clock.now()), job.id)
 
     def _add_event(self, kind: str, text: str, job: JobRecord) -> None:
         self._store.events.add(Event(self._clock.now(), kind, text, job.id))

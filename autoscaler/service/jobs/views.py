@@ -133,7 +133,7 @@ class Views:
             report=job.report,
             reported_seconds=job.reported_seconds,
             goodput_predicted=predicted,
-            eta_seconds=remaining_seconds_of(job, predicted),
+            eta_seconds=remaining_seconds_of(job, predicted) if instances else None,
             decision=None if decision is None else self._decision(decision),
             attempt=job.attempt,
             stop_reason=job.stop_reason,

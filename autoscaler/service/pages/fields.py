@@ -26,16 +26,22 @@ OBJECTIVES: Final = (
     (VALUE_OF_TIME, "An hour of waiting is worth …"),
     (TERMS, "Deadline, budget, or both"),
 )
+SHOWN_DEADLINE: Final = "shown_deadline"
+"""Hidden field of a form with the time left to the deadline when the form was made."""
+
 _MOST_DIGITS: Final = 9
 
 
-def objective_of(fields: Mapping[str, str], now_seconds: float) -> Objective:
-    """Return the objective of a form.
+def objective_of(
+    fields: Mapping[str, str], now_seconds: float, present: Objective | None = None
+) -> Objective:
+    """Return the objective of a form that showed `present`; None: it showed none.
 
     Raises:
-        SpecError: a value can't be used.
+        SpecError: a value can't be used, or was written for another choice.
     """
     choice = fields.get("objective", "balanced")
+    _require_counted(fields, choice, present)
     mapping: dict[str, str] = {}
     if choice == VALUE_OF_TIME:
         mapping["value_of_time"] = fields.get("value_of_time", "")
@@ -47,7 +53,34 @@ def objective_of(fields: Mapping[str, str], now_seconds: float) -> Objective:
             mapping[key] = value
     if not mapping:
         raise SpecError("write a deadline, a budget, or both", "objective.deadline")
-    return parse_objective(mapping, now_seconds)
+    return _with_rules(parse_objective(mapping, now_seconds), present)
+
+
+def _require_counted(fields: Mapping[str, str], choice: str, present: Objective | None) -> None:
+    """Check that each value that a person wrote into a form counts with the choice.
+
+    A value of the present objective stays in the form under another choice, and is dropped.
+    """
+    shown = {} if present is None else objective_fields(present, 0.0)
+    for name, wanted in (("value_of_time", VALUE_OF_TIME), ("deadline", TERMS), ("budget", TERMS)):
+        value = fields.get(name, "")
+        counts = choice == wanted or (name, value.lower()) == ("budget", "none")
+        if value and not counts and not shown.get(name):
+            label = dict(OBJECTIVES)[wanted].removesuffix(" …")
+            raise SpecError(
+                f'{quoted(value)} counts with the choice "{label}" only: choose that, or empty '
+                "this field",
+                f"objective.{name}",
+            )
+
+
+def _with_rules(objective: Objective, present: Objective | None) -> Objective:
+    """Return an objective with the confidence and the rule after a deadline of the present one."""
+    has_deadline = objective.deadline_seconds is not None
+    if present is None or not (has_deadline or objective.budget_usd is not None):
+        return objective
+    after = present.after_deadline if has_deadline else objective.after_deadline
+    return replace(objective, confidence=present.confidence, after_deadline=after)
 
 
 def bounds_of(fields: Mapping[str, str], bounds: InstanceBounds) -> InstanceBounds:
@@ -67,9 +100,7 @@ def change_of(fields: Mapping[str, str], spec: JobSpec, now_seconds: float) -> C
     Raises:
         SpecError: a value can't be used.
     """
-    objective: Objective | None = None
-    if _text_of(fields) != _text_of(objective_fields(spec.objective, now_seconds)):
-        objective = objective_of(fields, now_seconds)
+    objective = _changed_objective(fields, spec.objective, now_seconds)
     bounds = bounds_of(fields, spec.instances)
     priority = priority_of(fields, spec.priority)
     return Change(
@@ -77,6 +108,30 @@ def change_of(fields: Mapping[str, str], spec: JobSpec, now_seconds: float) -> C
         None if bounds == spec.instances else bounds,
         None if priority == spec.priority else priority,
     )
+
+
+def _changed_objective(
+    fields: Mapping[str, str], present: Objective, now_seconds: float
+) -> Objective | None:
+    """Return the objective of a form that showed `present`; None: it is the same.
+
+    A time left that is as the form showed it keeps the moment of the deadline.
+    """
+    shown = objective_fields(present, now_seconds)
+    keeps_deadline = (
+        present.deadline_seconds is not None
+        and SHOWN_DEADLINE in fields
+        and fields.get("deadline") == fields[SHOWN_DEADLINE]
+    )
+    if keeps_deadline:
+        fields = {**fields, "deadline": shown["deadline"]}
+    _require_counted(fields, fields.get("objective", "balanced"), present)
+    if _text_of(fields) == _text_of(shown):
+        return None
+    objective = objective_of(fields, now_seconds, present)
+    if keeps_deadline and objective.deadline_seconds is not None:
+        return replace(objective, deadline_seconds=present.deadline_seconds)
+    return objective
 
 
 def priority_of(fields: Mapping[str, str], priority: float) -> float:

@@ -105,8 +105,9 @@ class FleetPage:
             frozen_by=None if frozen is None else frozen.person,
         )
         rows = self._rows(self._shown(facts), now_seconds)
-        running = sum(job.phase is not JobPhase.PENDING for job in alive)
-        starting = sum(job.phase is JobPhase.PENDING and job.id in count.rates for job in alive)
+        holding = [job for job in alive if job.id in count.rates or job.phase is JobPhase.STOPPING]
+        running = sum(job.phase is not JobPhase.PENDING for job in holding)
+        starting = len(holding) - running
         waiting = len(alive) - running - starting
         known = notices(facts, _finishes(rows))
         return {

@@ -90,7 +90,7 @@ def _add_change(router: APIRouter, forms: JobForms) -> None:
         except CastorError as error:
             return forms.page(request, requester, "job_change.html", fields, error)
         requester.record(job.id, *change_text(Change, wanted, before.spec, job.spec))
-        return to_job(job, "changed")
+        return to_job(job, "unchanged" if wanted == Change() else "changed")
 
 
 def _add_stop(router: APIRouter, forms: JobForms) -> None:
@@ -166,7 +166,7 @@ def _again(job: JobRecord, fields: dict[str, str], now_seconds: float) -> JobSpe
         name=fields.get("name", job.spec.name),
         command=command_of(fields["command"]) if "command" in fields else job.spec.command,
         instances=bounds_of(fields, job.spec.instances),
-        objective=objective_of(fields, now_seconds),
+        objective=objective_of(fields, now_seconds, job.spec.objective),
         priority=priority_of(fields, job.spec.priority),
     )
 

@@ -29,7 +29,7 @@ class ShownJob:
     @property
     def measured_goodput(self) -> float | None:
         """Measured useful examples per second; None if none are reported."""
-        return None if self.view.report is None else self.view.report.goodput_measured
+        return self.view.goodput_measured
 
     @property
     def goodput(self) -> float | None:

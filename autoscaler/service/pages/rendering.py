@@ -41,6 +41,7 @@ THEME_COOKIE: Final = "castor-theme"
 THEMES: Final = ("light", "dark")
 DONE: Final = {
     "submitted": "The job is submitted.",
+    "unchanged": "Nothing is changed: all values are as before.",
     "changed": "The job is changed: the next plan follows it.",
     "budget-set": "The study has this budget: the next plan follows it.",
     "shared-budget-set": "The budget is set: the next plan follows it.",

@@ -11,10 +11,11 @@ import pytest
 from autoscaler.domain.access import Role
 from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.job import JobPhase
-from autoscaler.domain.objective import Objective, Preference
+from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.wire.access_messages import InvitationRequest
 from tests.service.agents import SPEC
 from tests.service.conftest import Api
+from tests.service.jobs.test_outlooks import trains
 from tests.service.jobs.test_resume import run
 from tests.service.pages.browser import PageVisitor, visible
 
@@ -149,6 +150,9 @@ def test_a_job_is_changed(api: Api) -> None:
         ({"objective": "balanced", "maximum": "9" * 30}, "999"),
         ({"objective": "balanced", "minimum": "3", "maximum": "2"}, "instances"),
         ({"objective": "balanced", "priority": "x"}, "priority"),
+        ({"objective": "balanced", "deadline": "4h"}, '"Deadline, budget, or both" only'),
+        ({"objective": "fastest", "budget": "20"}, "objective.budget"),
+        ({"objective": "terms", "budget": "20", "value_of_time": "40"}, "of waiting is worth"),
     ],
 )
 def test_a_wrong_change_stays_in_the_form_with_its_error(
@@ -172,6 +176,37 @@ def test_an_objective_that_stays_equal_is_not_set_again(api: Api) -> None:
     fields = {"objective": "terms", "deadline": "2h46m", "budget": "", "maximum": "2"}
     assert visitor.send("/jobs/job/change", **fields, minimum="1").status_code == 303
     assert api.world.store.jobs.get("job").spec.objective.deadline_seconds == deadline_seconds
+
+
+def test_a_form_that_was_open_for_long_moves_no_deadline_and_keeps_its_rules(api: Api) -> None:
+    objective = Objective(
+        deadline_seconds=api.world.clock.now() + 10_000.4,
+        confidence=0.7,
+        after_deadline=AfterDeadline.STOP,
+    )
+    api.client.submit(replace(SPEC, objective=objective))
+    visitor = PageVisitor(api)
+    assert 'name="shown_deadline" value="2h46m"' in visitor.get("/jobs/job/change").text
+    api.world.clock.advance(600)
+    fields = {"objective": "terms", "deadline": "2h46m", "shown_deadline": "2h46m"}
+    reply = visitor.send("/jobs/job/change", **fields)
+    assert reply.headers["location"] == "/jobs/job?done=unchanged"
+    assert "Nothing is changed" in visitor.text("/jobs/job?done=unchanged")
+    assert visitor.send("/jobs/job/change", **fields, budget="20").status_code == 303
+    with_budget = replace(objective, budget_usd=Decimal(20))
+    assert api.world.store.jobs.get("job").spec.objective == with_budget
+    other = fields | {"objective": "cheapest"}
+    assert visitor.send("/jobs/job/change", **other).status_code == 303
+    assert api.world.store.jobs.get("job").spec.objective.deadline_seconds is None
+
+
+def test_a_budget_below_what_is_spent_is_refused(api: Api) -> None:
+    trains(api)
+    spent_usd = api.client.job("job").spent_usd
+    assert spent_usd > Decimal("0.0005")
+    reply = PageVisitor(api).send("/jobs/job/change", objective="terms", budget="0.0005")
+    assert reply.status_code == 422 and "that job has spent" in visible(reply.text)
+    assert api.client.job("job").objective.budget_usd is None
 
 
 def test_a_job_is_stopped_resumed_and_submitted_again(api: Api) -> None:

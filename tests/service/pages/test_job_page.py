@@ -19,6 +19,7 @@ from tests.service.agents import SPEC
 from tests.service.conftest import Api
 from tests.service.jobs.test_histories import trained
 from tests.service.jobs.test_outlooks import trains
+from tests.service.jobs.test_resume import give_back
 from tests.service.pages.browser import PageVisitor
 
 
@@ -60,6 +61,20 @@ def test_a_job_that_has_not_begun_says_what_is_missing(api: Api) -> None:
     assert "There is no curve yet: no throughput model is fitted yet" in text
     assert "not predicted: no throughput model is fitted yet" in text
     assert "What if?" not in text and "Nothing is decided yet" in text
+
+
+def test_a_job_that_has_lost_its_instance_is_shown_as_waiting(api: Api) -> None:
+    trains(api)
+    for held in api.world.store.instances.of_job("job"):
+        give_back(api, held)
+    assert (api.client.job("job").phase, api.client.job("job").eta_seconds) == ("running", None)
+    visitor = PageVisitor(api)
+    page, first = visitor.text("/jobs/job"), visitor.text("/")
+    assert "job waiting" in page and "Waits for instances: its last report came" in page
+    assert re.search(r"Goodput \S examples/s", page)
+    assert "1 waits." in first
+    assert re.search(r"job waiting none \S", first)
+    assert "waiting" in visitor.text("/jobs")
 
 
 def test_deadline_and_budget_stand_beside_the_predicted_bands(api: Api) -> None:
