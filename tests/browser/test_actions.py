@@ -24,6 +24,14 @@ TIMES = "\u00d7"
 JOB_FILE = "name: digits\ncommand: python train.py\ninstances: {max: 3}\n"
 
 
+def assert_usable_on_a_phone(visitor: Visitor) -> None:
+    """Check the present page at the width of a phone, and return to the wide window."""
+    visitor.page.set_viewport_size({"width": PHONE, "height": 900})
+    assert not visitor.page.evaluate(TOO_WIDE)
+    assert_accessible(visitor)
+    visitor.page.set_viewport_size({"width": WIDE, "height": 900})
+
+
 def test_a_person_signs_in_and_out_with_the_keyboard_alone(api: Api, chromium: Browser) -> None:
     with visiting(chromium, api, is_signed_in=False) as visitor:
         page = visitor.open("/jobs")
@@ -112,6 +120,7 @@ def test_a_job_is_submitted_by_upload(api: Api, visitor: Visitor, tmp_path: Path
     page.fill("#job", JOB_FILE.replace("max: 3", "max: 0"))
     page.get_by_role("button", name="Submit").click()
     expect(page.get_by_role("alert")).to_contain_text("instances.max")
+    assert_usable_on_a_phone(visitor)
     visitor.complaints.clear()  # the browser tells of the status 422
     page.fill("#job", JOB_FILE)
     page.set_input_files("#files", folder)
@@ -146,6 +155,7 @@ def test_an_objective_is_changed_and_a_job_stopped(api: Api, visitor: Visitor) -
     page.get_by_role("button", name="Change").click()
     expect(page.get_by_role("alert")).to_contain_text("lots")
     expect(page.locator("#value_of_time")).to_have_value("lots")
+    assert_usable_on_a_phone(visitor)
     visitor.complaints.clear()
     page.fill("#value_of_time", "40")
     page.get_by_role("button", name="Change").click()
@@ -235,6 +245,7 @@ def test_a_person_is_removed_after_a_question(api: Api, visitor: Visitor) -> Non
     picture(visitor, "people-with-ada-light")
     page.get_by_role("link", name="Remove ada").click()
     assert_accessible(visitor)
+    assert_usable_on_a_phone(visitor)
     picture(visitor, "person-removal-light")
     page.get_by_role("button", name="Remove the person").click()
     expect(page.get_by_role("status").first).to_contain_text("is removed")
@@ -245,6 +256,8 @@ def test_an_ended_job_is_submitted_again(api: Api, visitor: Visitor) -> None:
     run(api, SPEC)
     page = visitor.open("/jobs/job")
     page.get_by_role("link", name="Submit again").click()
+    assert_accessible(visitor)
+    assert_usable_on_a_phone(visitor)
     page.fill("#name", "fresh")
     page.get_by_role("button", name="Submit", exact=True).click()
     expect(page).to_have_url(f"{api.url}/jobs/fresh?done=submitted")
@@ -289,6 +302,7 @@ def test_people_get_tokens_and_sessions_end(api: Api, visitor: Visitor) -> None:
     own.get_by_role("link", name="Revoke").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Revoke browser-")
     assert_accessible(visitor)
+    assert_usable_on_a_phone(visitor)
     page.get_by_role("button", name="Revoke the token").click()
     expect(page).to_have_url(f"{api.url}/sign-in?next=/people/owner%3Fdone%3Drevoked")
 

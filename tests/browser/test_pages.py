@@ -34,9 +34,11 @@ PATHS = (
     "/jobs/chargpt",
     "/jobs/birds/change",
     "/jobs/birds/stop",
+    "/jobs/birds/log",
     "/submit",
     "/offers",
     "/costs",
+    "/costs/budgets",
     "/studies",
     "/people",
     "/people/me",
@@ -110,8 +112,7 @@ def test_every_page_is_accessible_quiet_and_fits(
             settle(visitor, path)
             assert visitor.page.locator("h1").count() == 1, path
             assert not visitor.page.evaluate(TOO_WIDE), path
-            if width == WIDE:
-                assert_accessible(visitor)
+            assert_accessible(visitor)
             kind = "phone" if width == PHONE else scheme
             picture(visitor, f"{name_of(path)}-{kind}")
         assert visitor.complaints == []
