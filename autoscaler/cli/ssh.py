@@ -44,17 +44,17 @@ def shell_command(instances: Iterable[InstanceView], name: str) -> tuple[str, ..
     Raises:
         NotFound: no such instance runs, or it is on no cloud with shells.
     """
-    from difflib import get_close_matches
-
     from autoscaler.domain.errors import NotFound
+    from autoscaler.domain.text import did_you_mean, quoted
     from providers.registry import plugin_of, providers
 
     by_name = {view.id: view for view in instances}
     view = by_name.get(name)
     if view is None:
         of_job = [view.id for view in by_name.values() if view.job == name]
-        close = of_job or get_close_matches(name, by_name, n=1)
-        hint = f"did you mean {' or '.join(close)}?" if close else "castor status JOB lists them"
+        hint = did_you_mean(name, by_name, "castor status JOB lists them")
+        if of_job:
+            hint = f"did you mean {' or '.join(map(quoted, of_job))}?"
         raise NotFound(f"no instance {name} runs: {hint}")
     if view.cloud_id is None:
         raise NotFound(f"{name} is not launched yet")

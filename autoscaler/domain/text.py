@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 _LONGEST_QUOTE: Final = 60
@@ -53,6 +54,21 @@ def quoted(value: object, longest: int = _LONGEST_QUOTE) -> str:
     """Return a value in quotes for an error message: one printable line, shortened."""
     text = printable(str(value)[: longest + 1])
     return f'"{text[:longest]}..."' if len(text) > longest else f'"{text}"'
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str, most: int = 1) -> str:
+    """Return a question for the words most similar to one that is not known.
+
+    Args:
+        word: the unknown word.
+        known: all words that are known.
+        otherwise: text to return if none of them is similar.
+        most: greatest number of words to suggest.
+    """
+    from difflib import get_close_matches  # which few commands need
+
+    similar = get_close_matches(word, known, n=most)
+    return f"did you mean {' or '.join(map(quoted, similar))}?" if similar else otherwise
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoscaler.domain.errors import SpecError
+from autoscaler.domain.text import did_you_mean, quoted
 from autoscaler.plug_ins import PlugInListing, PlugIns
 from autoscaler.policies.base import Policy
 from autoscaler.policies.published import PUBLISHED
@@ -35,8 +36,9 @@ def create_policy(name: str, parameters: object | None = None) -> Policy:
     if name not in _POLICIES and name.replace("_", "-") in _POLICIES:
         name = name.replace("_", "-")
     if name not in _POLICIES:
-        known_names = ", ".join(_POLICIES.names())
-        raise SpecError(f'"{name}" is no policy: there are {known_names}', "policy")
+        known = _POLICIES.names()
+        hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+        raise SpecError(f"{quoted(name)} is no policy: {hint}", "policy")
     policy = _POLICIES.load(name, "policy")
     created: Policy = policy() if parameters is None else policy(parameters)
     return created

@@ -43,7 +43,6 @@ over the offers that it names by id.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +52,7 @@ from typing import Final, TypeVar
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
+from autoscaler.domain.text import did_you_mean
 from autoscaler.market import queues
 from autoscaler.market.catalogue import (
     MINIMUM_BILLED_SECONDS,
@@ -353,8 +353,7 @@ def _own_limit(form: OfferForm, offer: Offer) -> Limit | None:
 def _limit(form: LimitForm, offers: Mapping[str, Offer]) -> Limit:
     for name in form.offers or ():
         if name not in offers:
-            close = difflib.get_close_matches(name, offers, n=1)
-            hint = f'did you mean "{close[0]}"?' if close else f"offers are {', '.join(offers)}"
+            hint = did_you_mean(name, offers, f"offers are {', '.join(offers)}")
             raise _ItemError("offers", f'there is no offer "{name}": {hint}')
     unit, maximum = form.bound
     of_offers = frozenset(form.offers) if form.offers else None

@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from autoscaler.domain.errors import NotFound
+from autoscaler.domain.text import did_you_mean, quoted
 from autoscaler.spec.cluster_file import ClusterForm
 from autoscaler.spec.descriptions import DESCRIPTIONS
 from autoscaler.spec.forms import Form
@@ -41,8 +42,9 @@ def file_schema(kind: str) -> dict[str, Any]:
     """
     form = FILES.get(kind)
     if form is None:
-        kinds = ", ".join((*FILES, POOLS))
-        raise NotFound(f'there is no schema of "{kind}": choose one of {kinds}')
+        kinds = (*FILES, POOLS)
+        hint = did_you_mean(kind, kinds, f"choose one of {', '.join(kinds)}")
+        raise NotFound(f"there is no schema of {quoted(kind)}: {hint}")
     return {"$schema": _DIALECT, "title": f"Castor {kind} file", **_form_schema(form)}
 
 

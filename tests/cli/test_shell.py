@@ -107,7 +107,7 @@ def test_a_wrong_key_gets_the_nearest_one() -> None:
     from autoscaler.cli.submit.changes import parse_changes
     from autoscaler.domain.job import InstanceBounds
 
-    with pytest.raises(SpecError, match="did you mean 'objective'"):
+    with pytest.raises(SpecError, match='did you mean "objective"'):
         parse_changes(["objectiv=fastest"], InstanceBounds(), 0.0)
 
 

@@ -39,9 +39,9 @@ def test_a_shell_is_opened_by_the_tool_of_the_cloud(name: str, command: str) -> 
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("a-0-9", "no instance a-0-9 runs: did you mean a-0-"),
+        ("a-0-9", 'no instance a-0-9 runs: did you mean "a-0-'),
         ("another", "no instance another runs: castor status JOB lists them"),
-        ("a", "no instance a runs: did you mean a-0-1 or a-0-2 or a-0-3"),
+        ("a", 'no instance a runs: did you mean "a-0-1" or "a-0-2" or "a-0-3"'),
         ("a-0-4", r"a-0-4 \(local-small\) is on no cloud that has shells"),
         ("a-0-5", "a-0-5 is not launched yet"),
     ],

@@ -67,7 +67,7 @@ class JobsConformance:
 
     def test_the_error_for_an_unknown_job_names_similar_ones(self, store: Store) -> None:
         add_job(store)
-        with pytest.raises(UnknownJob, match="'digit': did you mean digits"):
+        with pytest.raises(UnknownJob, match="'digit': did you mean \"digits\""):
             store.jobs.find("digit")
         with pytest.raises(UnknownJob, match="castor status"):
             store.jobs.get("resnet")

@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain.text import printable, printable_lines, quoted
+from autoscaler.domain.text import did_you_mean, printable, printable_lines, quoted
 
 
 def test_control_characters_are_shown_as_escape_sequences() -> None:
@@ -29,3 +29,11 @@ def test_no_control_character_is_left(text: str) -> None:
     for shown in (printable(text), printable_lines(text).replace("\n", "")):
         categories = {unicodedata.category(character) for character in shown.replace("\t", "")}
         assert not categories & {"Cc", "Zl", "Zp", "Cs"}
+
+
+def test_an_unknown_word_has_the_most_similar_ones_suggested() -> None:
+    known = ["freeze", "unfreeze", "drain"]
+    assert did_you_mean("freze", known, "look") == 'did you mean "freeze"?'
+    assert did_you_mean("freze", known, "look", 2) == 'did you mean "freeze" or "unfreeze"?'
+    assert did_you_mean("castor", known, "look") == "look"
+    assert did_you_mean("", [], "look") == "look"

@@ -26,8 +26,10 @@ def test_our_own_policies_are_there() -> None:
 
 
 def test_an_unknown_policy_names_those_that_there_are() -> None:
-    with pytest.raises(SpecError, match=r'policy: "magic" is no policy: there are .*fifo, .*marg'):
-        create_policy("magic")
+    with pytest.raises(SpecError, match=r'policy: "luck" is no policy: there are .*fifo, .*marg'):
+        create_policy("luck")
+    with pytest.raises(SpecError, match='"margnal" is no policy: did you mean "marginal"'):
+        create_policy("margnal")
 
 
 def test_others_can_be_installed_but_not_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, BadParameter, Context, Option, Typer
 
-from autoscaler.cli.options import Json, Yes
+from autoscaler.cli.options import Json, Yes, words_of
 from autoscaler.cli.output import confirm
 from autoscaler.domain.access import MYSELF, NO_TEAM, Role
 
@@ -35,7 +35,8 @@ Grace = Annotated[
         metavar="DURATION",
     ),
 ]
-RoleOption = Annotated[Role | None, Option("--role", help="Role; each includes those before.")]
+_ROLE = Option("--role", help="Role; each includes those before.", **words_of(Role))
+RoleOption = Annotated[Role | None, _ROLE]
 
 
 def invite(
@@ -95,9 +96,7 @@ def list_people(as_json: Json = False) -> None:
 @people.command("add")
 def add_person(
     name: Annotated[str, Argument(help="Name at the identity provider, such as an e-mail.")],
-    role: Annotated[
-        Role, Option("--role", help="Role; each includes those before.")
-    ] = Role.SUBMITTER,
+    role: Annotated[Role, _ROLE] = Role.SUBMITTER,
     team: Annotated[str | None, Option(help="Team, which shares its jobs and studies.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from autoscaler.cli.options import words_of
+
 
 class CloudName(StrEnum):
     """Cloud for which a Terraform module exists."""
@@ -16,7 +18,7 @@ class CloudName(StrEnum):
     GCP = "gcp"
 
 
-Cloud = Annotated[CloudName, Argument(help="Cloud of the new deployment.")]
+Cloud = Annotated[CloudName, Argument(help="Cloud of the new deployment.", **words_of(CloudName))]
 Directory = Annotated[Path, Argument(help="Directory of the Terraform configuration.")]
 Deployment = Annotated[
     str | None, Option(help="Name of the deployment, in names and tags. Default: prod.")

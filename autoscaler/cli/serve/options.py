@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from autoscaler.cli.options import LogFormat, Store
+from autoscaler.cli.options import LogFormat, Store, words_of
 from autoscaler.domain.access import LEAST_LOGIN_HOURS, MOST_LOGIN_HOURS, Role
 from autoscaler.domain.training import Engine
 
@@ -233,7 +233,11 @@ OptunaDashboard = Annotated[
     ),
 ]
 HowLogged = Annotated[
-    LogFormat, Option(help="Form of the log's lines: text, or json with one object a line.")
+    LogFormat,
+    Option(
+        help="Form of the log's lines: text, or json with one object a line.",
+        **words_of(LogFormat),
+    ),
 ]
 Parent = Annotated[int | None, Option(hidden=True, min=1)]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from difflib import get_close_matches
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.text import did_you_mean
 from autoscaler.spec.gpus import parse_gpus
 from autoscaler.spec.objective_text import describe_objective, parse_objective_text
 from autoscaler.spec.quantities import format_priority, parse_money, parse_priority
@@ -66,8 +66,7 @@ def terms_text(job: JobView, now_seconds: float) -> str:
 
 def _key_hint(key: str) -> str:
     valid = ["objective", "priority", *_BOUND_SETTERS]
-    close = get_close_matches(key, valid, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"valid keys are {', '.join(valid)}"
+    return did_you_mean(key, valid, f"valid keys are {', '.join(valid)}")
 
 
 def _parse_priority(value: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Final
 
 from autoscaler.clock import Clock
@@ -37,6 +36,7 @@ from autoscaler.domain.offer import Offer
 from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.domain.shards import ShardChoice
 from autoscaler.domain.study_rules import require_valid_driver
+from autoscaler.domain.text import did_you_mean
 from autoscaler.ledger.ledger import Ledger
 from autoscaler.service.access.gate import claim_study, has_bundle, require_on_subject
 from autoscaler.service.access.permissions import AccessAction, require_permitted
@@ -411,8 +411,7 @@ class Submissions:
         known |= {offer.instance_type for offer in self._status.offers}
         for name in offer_names:
             if name not in known:
-                close = get_close_matches(name, sorted(known), n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {_listed(known)}"
+                hint = did_you_mean(name, sorted(known), f"there are {_listed(known)}")
                 key = "offers" if name in (bounds.offers or ()) else "max_of"
                 raise SpecError(
                     f"no offer or instance type is called {name!r}: {hint}", f"instances.{key}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import StrEnum
 
 from autoscaler.domain.errors import Conflict, UnknownJob
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobRecord, JobSpec, StopReason
 from autoscaler.domain.job_names import first_of_name
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.text import did_you_mean
 
 FINAL_PHASES = tuple(phase for phase in JobPhase if phase.is_final)
 _NEXT_PHASES = {
@@ -346,11 +346,8 @@ def new_id(name: str, earlier: Sequence[JobRecord]) -> str:
 
 def unknown_job(job: str, known: Iterable[str]) -> UnknownJob:
     """Return the error for an id that no job has; the message suggests similar ids of `known`."""
-    similar = get_close_matches(job, known)
-    suggestion = (
-        f"did you mean {' or '.join(similar)}?" if similar else "castor status lists all jobs"
-    )
-    return UnknownJob(f"no job {job!r}: {suggestion}")
+    hint = did_you_mean(job, known, "castor status lists all jobs", most=3)
+    return UnknownJob(f"no job {job!r}: {hint}")
 
 
 def _with_phase(record: JobRecord, phase: JobPhase, now_seconds: float) -> JobRecord:

@@ -73,7 +73,7 @@ def test_a_priority_is_changed_as_the_job_runs(api: Api) -> None:
 
 def test_bounds_of_an_offer_that_nobody_has_are_refused(api: Api) -> None:
     bounded = replace(SPEC, instances=InstanceBounds(maximum=2, maxima=(("smal", 1),)))
-    with pytest.raises(SpecError, match=r"instances\.max_of: .*did you mean 'small'"):
+    with pytest.raises(SpecError, match=r'instances\.max_of: .*did you mean "small"'):
         api.client.submit(bounded)
 
 
