@@ -95,6 +95,26 @@ class JobListsConformance:
         assert [job for page in listed for job in page] == list(ids)
         assert sum(store.jobs.phase_counts(wanted).values()) == len(ids)
 
+    def test_a_job_that_a_later_one_of_its_owner_follows_is_not_the_latest(
+        self, store: Store
+    ) -> None:
+        owners = (("a", "ada"), ("a", "ada"), ("a", "bob"), ("c", None), ("c", None))
+        specs = [replace(spec(name), person=person) for name, person in owners]
+        ids: list[str] = []
+        for number, job in enumerate(specs):
+            ids.append(store.jobs.add(job, NOW).id)
+            if number < len(specs) - 1:
+                store.jobs.set_phase(ids[-1], JobPhase.FAILED, NOW + 1)
+        latest = JobFilter(is_latest=True)
+        listed = pages(store, latest, JobOrder.OLDEST, 1)
+        assert [job for page in listed for job in page] == [ids[1], ids[2], ids[4]]
+        assert dict(store.jobs.phase_counts(latest)) == {
+            JobPhase.FAILED: 2,
+            JobPhase.PENDING: 1,
+        }
+        failed = JobFilter((JobPhase.FAILED,), is_latest=True)
+        assert sum(store.jobs.phase_counts(failed).values()) == 2
+
     def test_jobs_are_counted_by_phase(self, store: Store) -> None:
         assert dict(store.jobs.phase_counts(JobFilter())) == {}
         fill(store)

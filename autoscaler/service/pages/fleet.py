@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,11 +22,13 @@ from autoscaler.service.jobs.receipts import Receipts
 from autoscaler.service.jobs.views import Views
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.fleet_notices import (
+    MOST_NAMED,
     EndedJobs,
     FleetFacts,
     deadline_notices,
     headline,
     notices,
+    was_late,
 )
 from autoscaler.service.pages.fleet_summary import (
     FleetCount,
@@ -39,14 +41,16 @@ from autoscaler.service.pages.prospects import Prospect, productive_share, prosp
 from autoscaler.service.pages.rendering import Pages
 from autoscaler.service.pages.time_axis import FinishAxis, axis_of
 from autoscaler.service.routes.permits import Permit
-from autoscaler.store.repositories.jobs import FINAL_PHASES, JobFilter, JobOrder
+from autoscaler.store.repositories.jobs import JobFilter, JobOrder, JobPlace, Jobs
 from autoscaler.store.store import Store
 
 ROWS: Final = 25
 """Most jobs on the page: those that need a person, then the dearest."""
 
 _ENDED_SECONDS: Final = 86_400.0
-_MOST_ENDED: Final = 1_000
+_PAGE: Final = 1_000
+# Time by which the end of a job may be older than the moment from which the store has it.
+_DELAY_SECONDS: Final = 900.0
 _COUNT_FRESH_SECONDS: Final = 1.0
 _COST_FRESH_SECONDS: Final = 20.0
 _PROSPECT_FRESH_SECONDS: Final = 30.0
@@ -68,6 +72,37 @@ class FleetSources:
     clock: Clock
 
 
+class LateEnds:
+    """Jobs that finished after their deadlines within the last day. Each end is read once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._late: dict[str, JobRecord] = {}
+        self._read_seconds = float("-inf")
+
+    def of(self, now_seconds: float) -> tuple[JobRecord, ...]:
+        """Return the jobs, the latest submitted first."""
+        day_seconds = now_seconds - _ENDED_SECONDS
+        since_seconds = max(day_seconds, self._read_seconds - _DELAY_SECONDS)
+        wanted = JobFilter((JobPhase.FINISHED,), ended_since_seconds=since_seconds)
+        ended_late = [job for job in every_job(self._store.jobs, wanted) if was_late(job)]
+        known = [job for job in self._late.values() if (job.ended_seconds or 0.0) >= day_seconds]
+        self._late = {job.id: job for job in (*known, *ended_late)}
+        self._read_seconds = now_seconds
+        return tuple(sorted(self._late.values(), key=lambda job: -job.number))
+
+
+def every_job(jobs: Jobs, wanted: JobFilter) -> Iterator[JobRecord]:
+    """Yield all jobs of a list, the latest submitted first, in reads of bounded size."""
+    place: JobPlace | None = None
+    while True:
+        page = jobs.page(wanted, JobOrder.NEWEST, _PAGE, place)
+        yield from page
+        if len(page) < _PAGE:
+            return
+        place = JobPlace(page[-1].number, page[-1].spec.name)
+
+
 class FleetPage:
     """Content of the first page. Slow values are computed beside the requests."""
 
@@ -81,6 +116,7 @@ class FleetPage:
         self._today = Background[str, Decimal](
             lambda key: self._spent_today(), _COST_FRESH_SECONDS, workers, clock
         )
+        self._late_ends = LateEnds(sources.store)
         self._ended = Background[str, EndedJobs](
             lambda key: self._ended_lately(), _COST_FRESH_SECONDS, workers, clock
         )
@@ -180,13 +216,19 @@ class FleetPage:
     def _ended_lately(self) -> EndedJobs:
         """Return the jobs that ended within the last day and need a look.
 
-        Of those that did not fail, the ones that were submitted last are looked at.
+        Jobs that failed or used up their budget need none once they were submitted again or
+        resumed.
         """
-        jobs, since_seconds = self._sources.store.jobs, self._sources.clock.now() - _ENDED_SECONDS
-        wanted = JobFilter(FINAL_PHASES, ended_since_seconds=since_seconds)
-        failed_count = jobs.phase_counts(replace(wanted, phases=(JobPhase.FAILED,)))
-        ended = jobs.page(wanted, JobOrder.NEWEST, _MOST_ENDED)
-        return EndedJobs.of(ended, failed_count.get(JobPhase.FAILED, 0))
+        jobs, now_seconds = self._sources.store.jobs, self._sources.clock.now()
+        since_seconds = now_seconds - _ENDED_SECONDS
+        failed = JobFilter((JobPhase.FAILED,), ended_since_seconds=since_seconds, is_latest=True)
+        stopped = replace(failed, phases=(JobPhase.STOPPED,))
+        ended = [
+            *jobs.page(failed, JobOrder.NEWEST, MOST_NAMED),
+            *self._late_ends.of(now_seconds),
+            *every_job(jobs, stopped),
+        ]
+        return EndedJobs.of(ended, jobs.phase_counts(failed).get(JobPhase.FAILED, 0))
 
 
 def fleet_router(pages: Pages, content: FleetPage) -> APIRouter:

@@ -30,7 +30,9 @@ from autoscaler.wire.budget_messages import BudgetView
 LATE_TICK_SECONDS: Final = 120.0
 """Age of the last tick from which the controller's loop counts as stopped."""
 
-_MOST_NAMED: Final = 3
+MOST_NAMED: Final = 3
+"""Most jobs of a topic that have a notice of their own."""
+
 _ALL_NOTICES: Final = "#notices"
 _ZERO: Final = Decimal(0)
 
@@ -120,9 +122,9 @@ class EndedJobs:
         """Return those of the ended jobs that need a look."""
         records = tuple(ended)
         return cls(
-            tuple(job for job in records if job.phase is JobPhase.FAILED)[:_MOST_NAMED],
+            tuple(job for job in records if job.phase is JobPhase.FAILED)[:MOST_NAMED],
             failed_count,
-            tuple(job for job in records if job.phase is JobPhase.FINISHED and _was_late(job)),
+            tuple(job for job in records if job.phase is JobPhase.FINISHED and was_late(job)),
             tuple(job for job in records if job.stop_reason is not None),
         )
 
@@ -231,9 +233,9 @@ def _of_providers(facts: FleetFacts) -> Iterator[FleetNotice]:
 
 
 def _of_notes(provider: str, notes: Sequence[str]) -> Iterator[FleetNotice]:
-    for note in notes[:_MOST_NAMED]:
+    for note in notes[:MOST_NAMED]:
         yield FleetNotice(_QUOTA, provider, f"{provider}: {note}.", "/offers")
-    rest = len(notes) - _MOST_NAMED
+    rest = len(notes) - MOST_NAMED
     if rest > 0:
         text = f"{provider} has {counted(rest, 'more note')}: castor check shows all."
         yield FleetNotice(_QUOTA, provider, text, "/offers", rest)
@@ -251,9 +253,9 @@ def _of_topic(
         rest: text on the others, with a place for their number.
         address: list of the others.
     """
-    for job, words in items[:_MOST_NAMED]:
+    for job, words in items[:MOST_NAMED]:
         yield _of_job(topic, job, text.format(job, words))
-    others = len(items) - _MOST_NAMED
+    others = len(items) - MOST_NAMED
     if others > 0:
         number = counted(others, "further job")
         yield FleetNotice(topic, "", rest.format(number), address, others)
@@ -297,8 +299,8 @@ def deadline_notices(
     ]
     for topic in (_MISSED, _MAY_MISS):
         of_topic = [notice for notice in late if notice.topic is topic]
-        yield from of_topic[:_MOST_NAMED]
-        rest = len(of_topic) - _MOST_NAMED
+        yield from of_topic[:MOST_NAMED]
+        rest = len(of_topic) - MOST_NAMED
         if rest > 0:
             text = f"{topic.several.format(f'{rest:,} more')}."
             yield FleetNotice(topic, "", text, "/jobs?phase=alive", rest)
@@ -378,7 +380,8 @@ def _of_job(topic: NoticeTopic, job: str, text: str) -> FleetNotice:
     return FleetNotice(topic, job, text, f"/jobs/{exact_name(job)}")
 
 
-def _was_late(job: JobRecord) -> bool:
+def was_late(job: JobRecord) -> bool:
+    """Return whether a job ended after its deadline."""
     deadline_seconds, ended_seconds = job.spec.objective.deadline_seconds, job.ended_seconds
     if deadline_seconds is None or ended_seconds is None:
         return False
@@ -438,9 +441,9 @@ def _parts(known: Sequence[FleetNotice], level: NoticeLevel) -> tuple[HeadlinePa
     parts = [
         _part(tuple(group)) for _, group in groupby(of_level, key=lambda notice: notice.topic)
     ]
-    rest = len(parts) - _MOST_NAMED
+    rest = len(parts) - MOST_NAMED
     if rest > 0:
-        parts[_MOST_NAMED:] = [HeadlinePart(f"{rest} more", _ALL_NOTICES)]
+        parts[MOST_NAMED:] = [HeadlinePart(f"{rest} more", _ALL_NOTICES)]
     return tuple(parts)
 
 
@@ -454,5 +457,5 @@ def _part(group: Sequence[FleetNotice]) -> HeadlinePart:
 
 def named(names: Sequence[str]) -> str:
     """Return the first three names, and the number of the others."""
-    shown = ", ".join(names[:_MOST_NAMED])
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+    shown = ", ".join(names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"

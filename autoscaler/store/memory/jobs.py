@@ -71,7 +71,7 @@ class MemoryJobs(Jobs):
             return (name if order is JobOrder.NAME else "", -number if is_reversed else number)
 
         listed = sorted(
-            (record for record in self.all() if wanted.permits(record)),
+            self._permitted(wanted),
             key=lambda record: key(record.spec.name, record.number),
         )
         if after is not None:
@@ -80,7 +80,17 @@ class MemoryJobs(Jobs):
         return tuple(listed[:limit])
 
     def phase_counts(self, wanted: JobFilter) -> Mapping[JobPhase, int]:
-        return Counter(record.phase for record in self.all() if wanted.permits(record))
+        return Counter(record.phase for record in self._permitted(wanted))
+
+    def _permitted(self, wanted: JobFilter) -> list[JobRecord]:
+        records = self.all()
+        last = {(job.spec.name, job.spec.owner.person): job.number for job in records}
+        return [
+            job
+            for job in records
+            if wanted.permits(job)
+            and (not wanted.is_latest or job.number == last[job.spec.name, job.spec.owner.person])
+        ]
 
     def _change(
         self, job: str, change: Callable[[JobRecord], JobRecord], driver: str | None = None

@@ -39,6 +39,8 @@ class JobFilter:
 
     `text` is a part of the id, in lower case. `person` is the owner. Jobs with a `study` are its
     trials. `ended_since_seconds` (since the epoch) leaves only jobs that ended then or later.
+    `is_latest` leaves only the last job of each owner and name, which nobody submitted or resumed
+    since.
     """
 
     phases: tuple[JobPhase, ...] | None = None
@@ -47,9 +49,10 @@ class JobFilter:
     study: str | None = None
     text: str | None = None
     ended_since_seconds: float | None = None
+    is_latest: bool = False
 
     def permits(self, record: JobRecord) -> bool:
-        """Return whether a job is in the list."""
+        """Return whether a job is in the list, whatever `is_latest` says."""
         spec = record.spec
         return (
             (self.phases is None or record.phase in self.phases)

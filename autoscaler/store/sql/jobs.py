@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, exists, func, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from autoscaler.domain.errors import UnknownJob
@@ -158,6 +158,13 @@ def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
         yield JobRow.study == wanted.study
     if wanted.ended_since_seconds is not None:
         yield JobRow.ended_seconds >= wanted.ended_since_seconds
+    if wanted.is_latest:
+        is_later = (
+            _Other.name == JobRow.name,
+            _Other.person == JobRow.person,
+            _Other.number > JobRow.number,
+        )
+        yield ~exists().where(*is_later)
     if wanted.text:
         # The index of ids alone is searched, since rows of jobs are large.
         matching = select(_Other.number).where(_Other.id.contains(wanted.text, autoescape=True))

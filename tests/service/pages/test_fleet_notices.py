@@ -13,6 +13,7 @@ from autoscaler.controller.offers.market import ProviderState
 from autoscaler.domain.job import JobPhase, JobRecord, JobSpec, StopReason
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Limit, LimitUnit
+from autoscaler.service.pages.fleet import LateEnds
 from autoscaler.service.pages.fleet_notices import (
     EndedJobs,
     FleetFacts,
@@ -21,6 +22,7 @@ from autoscaler.service.pages.fleet_notices import (
     notices,
 )
 from autoscaler.service.pages.fleet_summary import FleetCount
+from autoscaler.store.memory.store import memory_store
 from autoscaler.wire.budget_messages import BudgetView
 from providers.base import Condition
 from tests.controller.cloud import offer
@@ -232,6 +234,65 @@ def test_the_first_page_has_failures_of_the_last_day_and_missed_deadlines(api: A
     assert "birds has missed its deadline by 1d" in text
     assert "words failed: exit 2." in text and "old failed" not in text
     assert 'href="/jobs/words.1"' in visitor.get("/").text
+
+
+@pytest.mark.parametrize("phase", [JobPhase.FAILED, JobPhase.STOPPED])
+def test_a_job_that_runs_again_needs_no_look_any_more(api: Api, phase: JobPhase) -> None:
+    world, now_seconds = api.world, api.world.clock.now()
+    jobs, visitor = world.store.jobs, PageVisitor(api)
+
+    def ends(name: str, person: str | None = None) -> str:
+        job = jobs.add(replace(SPEC, name=name, person=person), now_seconds).id
+        reason = StopReason.JOB_BUDGET if phase is JobPhase.STOPPED else None
+        jobs.set_phase(job, phase, now_seconds, stop_reason=reason)
+        world.clock.advance(30.0)
+        return job
+
+    words = "used up its budget" if phase is JobPhase.STOPPED else "failed"
+    first = ends("birds")
+    assert f"Needs a look: {first} {words} ." in visitor.text("/")
+    second = ends("birds")
+    assert f"Needs a look: {second} {words} ." in visitor.text("/"), "it alone counts"
+    jobs.add(replace(SPEC, name="birds", person="ada"), now_seconds)
+    world.clock.advance(30.0)
+    assert f"{second} {words}" in visitor.text("/"), "the other one is another person's"
+    jobs.set_phase("birds.3", JobPhase.FINISHED, now_seconds)
+    jobs.add(replace(SPEC, name="birds", resumes=first), now_seconds)
+    world.clock.advance(30.0)
+    assert "Nothing is wrong." in visitor.text("/")
+
+
+def test_all_late_ends_of_the_last_day_are_found_and_each_is_read_once() -> None:
+    jobs = memory_store().jobs
+    reads: list[int] = []
+
+    def ends(number: int, late_seconds: float, at_seconds: float) -> None:
+        objective = Objective(deadline_seconds=at_seconds - late_seconds)
+        job = jobs.add(replace(SPEC, name=f"job-{number}", objective=objective), 0.0).id
+        jobs.set_phase(job, JobPhase.FINISHED, at_seconds)
+
+    class Counted:
+        @property
+        def jobs(self) -> Counted:
+            return self
+
+        def page(self, *asked: Any) -> tuple[JobRecord, ...]:
+            page = jobs.page(*asked)
+            reads.append(len(page))
+            return page
+
+    ends(0, 5.0, NOW)
+    for number in range(1, 1202):
+        ends(number, -5.0, NOW)
+    late = LateEnds(Counted())  # type: ignore[arg-type]
+    assert [job.id for job in late.of(NOW)] == ["job-0"]
+    assert reads == [1000, 202]
+    late.of(NOW + 2000.0)
+    reads.clear()
+    ends(2000, 60.0, NOW + 3000.0)
+    assert [job.id for job in late.of(NOW + 4000.0)] == ["job-2000", "job-0"]
+    assert reads == [1], "the others were read before"
+    assert [job.id for job in late.of(NOW + DAY + 1.0)] == ["job-2000"]
 
 
 def test_a_freeze_is_named_at_once_and_leads_to_its_end(api: Api) -> None:
