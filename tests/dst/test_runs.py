@@ -26,7 +26,7 @@ from tests.dst.world import World, run
 # Seeds that broke an invariant in a campaign; docs/reliability.md has their causes.
 _CORRECTED = (
     *(52, 141, 1236, 1459, 2071, 2079, 2348, 2380, 2397, 3213, 3674, 4819, 6512, 8948),
-    *(9639, 10234, 10378, 10957, 11240, 14770, 14818),
+    *(9639, 10234, 10378, 10957, 11240, 14770, 14818, 17825, 18210),
 )
 
 
@@ -42,8 +42,13 @@ def test_a_seed_that_broke_an_invariant_keeps_all(seed: int) -> None:
     assert run(scenario_of(seed))[0] is None
 
 
-def test_a_job_whose_budget_pays_no_size_with_its_reclaims_ends() -> None:
-    assert run(kept_faults(scenario_of(14818), "1,4,5,6,7,12"))[0] is None
+@pytest.mark.parametrize(
+    ("seed", "faults"), [(14818, "1,4,5,6,7,12"), (17825, "0,1"), (18210, "0,1,5")]
+)
+def test_a_seed_that_broke_an_invariant_with_some_of_its_faults_keeps_all(
+    seed: int, faults: str
+) -> None:
+    assert run(kept_faults(scenario_of(seed), faults))[0] is None
 
 
 def test_a_run_on_sqlite_keeps_all_invariants() -> None:

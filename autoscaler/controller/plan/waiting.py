@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from autoscaler.domain.instance import HeldInstance
+from autoscaler.domain.instance import Desired, HeldInstance
 from autoscaler.domain.job import JobRecord
 
 _NO_OFFERS = "can't be planned: no provider has reported an offer yet"
 
 
 class WaitingJobs:
-    """Jobs of one tick that are to be planned and hold no instance.
+    """Jobs of one tick that are to be planned and hold no instance, or only some that leave.
 
     A decision to wait has its own reason. Without a plan, and where a decision can't be carried
     out now, the job would otherwise wait without any.
@@ -23,7 +23,8 @@ class WaitingJobs:
 
     def begin(self, jobs: Iterable[JobRecord], alive: Iterable[HeldInstance]) -> None:
         """Begin a tick with the jobs to plan and the instances of all jobs."""
-        self._jobs = frozenset({job.id for job in jobs} - {held.job for held in alive})
+        holders = {held.job for held in alive if held.desired is Desired.PRESENT}
+        self._jobs = frozenset({job.id for job in jobs} - holders)
         self._obstacles = {}
 
     def hinder(self, job: str, obstacle: str | None) -> None:

@@ -78,3 +78,20 @@ def test_a_job_that_awaits_the_end_of_other_instances_says_so(tmp_path) -> None:
     world.set_target(leaving, 0)
     world.tick(20)
     assert world.controller.status.job_troubles == {} and len(world.training(waiting)) == 2
+
+
+def test_a_job_whose_only_instance_leaves_and_takes_the_room_says_so(tmp_path) -> None:
+    world = World(tmp_path)
+    world.settings = replace(world.settings, fleet_usd_per_hour=0.15)
+    world.restart()
+    job = world.submit()
+    world.set_target(job, 1)
+    world.tick(6)
+    (held,) = world.training(job)
+    assert world.controller.status.job_troubles == {}
+    world.store.instances.release(held.id, world.clock.now())  # as one without heartbeats
+    world.tick(1)
+    trouble = world.controller.status.job_troubles[job]
+    assert trouble.startswith("the limits leave no room for small")
+    world.tick(20)
+    assert world.controller.status.job_troubles == {} and len(world.training(job)) == 1
