@@ -231,7 +231,7 @@ def _traffic(gradient_bytes: int, state_bytes: int) -> str:
 
 
 def _decision_line(decision: DecisionView) -> Text:
-    text = Text(f"{clock_time(decision.at_seconds)}  ", style="dim")
+    text = Text(f"{clock_time(decision.stated_seconds)}  ", style="dim")
     style = {"grow": "green", "start": "green", "shrink": "yellow", "stop": "red"}
     text.append(decision.reason, style=style.get(decision.action, ""))
     return text

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from autoscaler.back_off import delay_seconds
 from autoscaler.clock import Clock
 from autoscaler.domain.errors import NotLeading, StoreError
+from autoscaler.domain.job_names import exact_name
 from autoscaler.domain.notice import Delivery, DeliveryState, NoticeKind, UserNotice
 from autoscaler.notifications.base import Message, NotDelivered
 from autoscaler.notifications.targets import Target
@@ -36,7 +37,7 @@ class Letterhead:
 
     def message(self, notice: UserNotice) -> Message:
         """Return the message of a notice, with the page of its job or study."""
-        path = "" if notice.job is None else f"/jobs/{quote(notice.job, safe='')}"
+        path = "" if notice.job is None else f"/jobs/{quote(exact_name(notice.job), safe='')}"
         if notice.key.kind is NoticeKind.STUDY:
             path = f"/studies/{quote(notice.key.subject, safe='')}"
         return Message(notice.id(self.deployment), notice, self.deployment, f"{self.url}{path}")

@@ -104,6 +104,13 @@ class DecisionView:
     plan: int | None = None
     planned_seconds: float | None = None
 
+    @property
+    def stated_seconds(self) -> float:
+        """Time of its reason and figures: of the latest plan if the job stays as it is."""
+        if self.action in (Action.HOLD, Action.WAIT) and self.planned_seconds is not None:
+            return self.planned_seconds
+        return self.at_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class EventView:

@@ -74,7 +74,7 @@ def test_a_delivery_is_repeated_with_growing_pauses_until_it_is_accepted() -> No
     assert (done.state, done.attempts, done.error) == (DeliveryState.DELIVERED, 3, None)
     (sent,) = sent_by(ops)
     assert sent.id == notice().id("deployment")
-    assert sent.link == f"{URL}/jobs/digits"
+    assert sent.link == f"{URL}/jobs/digits.1"
 
 
 def test_pauses_grow_to_an_hour_and_end_after_a_day() -> None:

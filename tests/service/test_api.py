@@ -20,6 +20,7 @@ from autoscaler.domain.errors import (
 )
 from autoscaler.domain.job import InstanceBounds, JobPhase, JobSpec, SecretReference
 from autoscaler.domain.objective import Objective
+from autoscaler.domain.plan import Action
 from autoscaler.domain.report import Failure, FailureCategory
 from autoscaler.wire.messages import Change
 from tests.service.agents import SPEC, joined
@@ -120,8 +121,30 @@ def test_a_decision_has_the_time_of_the_latest_plan_that_keeps_it(api: Api) -> N
     assert kept is not None and kept.at_seconds == decided.at_seconds
     assert kept.planned_seconds is not None
     assert kept.planned_seconds >= decided.planned_seconds + 20
+    assert kept.stated_seconds == (
+        kept.planned_seconds if kept.action == "hold" else kept.at_seconds
+    )
     world.controller.status.in_force = {}
     assert api.client.job(job).decision == replace(kept, planned_seconds=None)
+
+
+def test_a_stay_has_the_reason_of_the_latest_plan(api: Api) -> None:
+    world = api.world
+    job = world.submit()
+    world.set_target(job, 1)
+    world.tick(10)
+    held = api.client.job(job).decision
+    assert held is not None and held.action == "hold"
+    in_force = world.controller.status.in_force[job]
+    world.controller.status.in_force = {job: replace(in_force, reason="hold: news", note="n")}
+    newest = api.client.job(job).decision
+    assert newest is not None and (newest.reason, newest.note) == ("hold: news", "n")
+    assert (newest.at_seconds, newest.plan) == (held.at_seconds, held.plan)
+    assert newest.stated_seconds == newest.planned_seconds
+    assert api.client.decisions(job)[0].reason == held.reason, "the journal stays as it is"
+    moves = replace(in_force, action=Action.GROW, reason="grow")
+    world.controller.status.in_force = {job: moves}
+    assert api.client.job(job).decision == replace(held, planned_seconds=newest.planned_seconds)
 
 
 def test_what_a_job_would_come_to_is_told_before_it_is_submitted(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Final
 
 from autoscaler.domain.errors import SpecError
 from autoscaler.domain.job import InstanceBounds
@@ -16,6 +17,16 @@ from autoscaler.spec.quantities import format_priority, parse_money, parse_prior
 from autoscaler.wire.messages import Change, JobView
 
 _FALSE, _TRUE = ("false", "no", "off", "0"), ("true", "yes", "on", "1")
+
+
+_OBJECTIVE_EXAMPLES: Final[Mapping[str, str]] = {
+    "balanced": "balanced",
+    "budget": "budget=5",
+    "cheapest": "cheapest",
+    "deadline": "deadline=2h",
+    "fastest": "fastest",
+    "value_of_time": "value_of_time=40",
+}
 
 
 def parse_changes(words: Sequence[str], bounds: InstanceBounds, now_seconds: float) -> Change:
@@ -65,6 +76,8 @@ def terms_text(job: JobView, now_seconds: float) -> str:
 
 
 def _key_hint(key: str) -> str:
+    if key in _OBJECTIVE_EXAMPLES:
+        return f"write objective={_OBJECTIVE_EXAMPLES[key]}"
     valid = ["objective", "priority", *_BOUND_SETTERS]
     return did_you_mean(key, valid, f"valid keys are {', '.join(valid)}")
 

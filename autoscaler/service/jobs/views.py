@@ -264,6 +264,10 @@ class Views:
         view, in_force = decision_view(entry), self._status.in_force.get(entry.decision.job)
         if in_force is None or _destination(in_force) != _destination(entry.decision):
             return view
+        if _is_same_stay(in_force, entry.decision):
+            # The journal has a stay once for each ground; plans since then have newer figures.
+            newest = decision_at(entry.at_seconds, in_force)
+            view = replace(newest, plan=entry.plan)
         return replace(view, planned_seconds=self._status.planned_seconds.get(view.job))
 
     def _predicted(self, job: JobRecord, instances: Sequence[HeldInstance]) -> float | None:
@@ -319,6 +323,12 @@ def decision_view(entry: JournalEntry) -> DecisionView:
 def _destination(decision: Decision) -> tuple[object, ...]:
     """Return what a job holds once a decision is carried out."""
     return decision.action is Action.STOP, decision.target, decision.placement
+
+
+def _is_same_stay(decision: Decision, recorded: Decision) -> bool:
+    """Return whether both let the job stay with what it holds."""
+    stays = recorded.action in (Action.HOLD, Action.WAIT)
+    return stays and (decision.action, decision.current) == (recorded.action, recorded.current)
 
 
 def decision_at(at_seconds: float, decision: Decision) -> DecisionView:

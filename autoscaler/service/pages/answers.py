@@ -182,14 +182,12 @@ def _one_more(
     )
     if more is None:
         return [] if beyond is None else [f"One more can't be had now ({beyond.title})."]
-    faster = percent(more.goodput / held.goodput - 1) if held.goodput > 0 else "no"
+    change = more.goodput / held.goodput - 1 if held.goodput > 0 else 0.0
+    faster = f"{percent(abs(change))} {'faster' if change >= 0 else 'slower'}"
     dearer = rate(more.usd_per_hour - held.usd_per_hour)
     names = forbidden_names(more.forbidden_by)
     barred = "" if more.available else f" It can't be had now ({names})."
-    return [
-        f"One more would make it {faster} faster for {dearer} more: "
-        f"{_verdict(more, held)}.{barred}"
-    ]
+    return [f"One more would make it {faster} for {dearer} more: {_verdict(more, held)}.{barred}"]
 
 
 def _verdict(point: CurvePointView, held: CurvePointView) -> str:

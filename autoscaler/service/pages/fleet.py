@@ -31,7 +31,9 @@ from autoscaler.service.pages.fleet_notices import (
     was_late,
 )
 from autoscaler.service.pages.fleet_summary import (
+    BarredStep,
     FleetCount,
+    barred_step,
     block_groups,
     count_fleet,
     limit_lines,
@@ -158,7 +160,7 @@ class FleetPage:
             "budgets": facts.budgets,
             "axis": _axis(rows, now_seconds),
             "steps": sorted(rows, key=_worth, reverse=True),
-            "limits": limit_lines(status, count),
+            "limits": limit_lines(status, count, _barred(rows)),
             "is_frozen": frozen is not None,
             "ticked_seconds": status.ticked_seconds,
             # The last value, since its computation slows the others where instances are many.
@@ -264,6 +266,12 @@ def _worth(row: ShownJob) -> float:
     """Return what the next instance of a row is worth; the lowest value if that is unknown."""
     step = None if row.prospect is None else row.prospect.next
     return float("-inf") if step is None or step.worth is None else step.worth
+
+
+def _barred(rows: Sequence[ShownJob]) -> tuple[BarredStep, ...]:
+    """Return the instances that would pay for the jobs of some rows, and that a limit forbids."""
+    steps = (barred_step(row.view.id, row.prospect) for row in rows)
+    return tuple(step for step in steps if step is not None)
 
 
 def _axis(rows: Sequence[ShownJob], now_seconds: float) -> FinishAxis:

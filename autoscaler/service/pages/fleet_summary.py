@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
@@ -11,7 +11,9 @@ from typing import Final
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.domain.size_bars import BarKind
 from autoscaler.service.pages.formats import billed, predicted
+from autoscaler.service.pages.prospects import PAYS_FROM, Prospect
 
 _HOUR_SECONDS: Final = 3600.0
 _MOST_BLOCKS: Final = 16
@@ -77,11 +79,47 @@ class LimitLine:
     sentence: str
 
 
-def limit_lines(status: ControllerStatus, count: FleetCount) -> tuple[LimitLine, ...]:
-    """Return all limits, those first of which more is worth most."""
-    offers = {offer.id: offer for offer in status.offers if offer.id in count.offers}
+@dataclass(frozen=True, slots=True)
+class BarredStep:
+    """Instance that would pay for a job, and that one limit alone forbids.
+
+    `usd_per_hour` is what it would save, with waiting at its value, less its price.
+    """
+
+    job: str
+    limit: str
+    offer: str
+    usd_per_hour: float
+
+
+def barred_step(job: str, prospect: Prospect | None) -> BarredStep | None:
+    """Return one instance more of a job, if a limit alone forbids it and it would pay."""
+    step = None if prospect is None else prospect.next
+    if prospect is None or prospect.offer is None or step is None or not step.pays:
+        return None
+    if len(step.forbidden_by) != 1 or step.forbidden_by[0].kind is not BarKind.LIMIT:
+        return None
+    usd_per_hour = step.usd_per_hour * ((step.worth or 0.0) - PAYS_FROM)
+    return BarredStep(job, step.forbidden_by[0].name, prospect.offer, usd_per_hour)
+
+
+def limit_lines(
+    status: ControllerStatus, count: FleetCount, barred: Sequence[BarredStep] = ()
+) -> tuple[LimitLine, ...]:
+    """Return all limits, those first of which more is worth most.
+
+    A limit has a shadow price only where jobs compete for it. The `barred` steps tell what more of
+    another one is worth.
+    """
+    offers = {offer.id: offer for offer in status.offers}
+    held = {name: offer for name, offer in offers.items() if name in count.offers}
     lines = [
-        _limit_line(limit, _used(limit, offers, count.offers), status.shadow_prices)
+        _limit_line(
+            limit,
+            _used(limit, held, count.offers),
+            status.shadow_prices.get(limit.name, 0.0) * _HOUR_SECONDS,
+            _dearest(limit, barred, offers),
+        )
         for limit in status.limits
     ]
     return tuple(sorted(lines, key=lambda line: (-line.worth_usd_per_hour, -line.share)))
@@ -91,8 +129,25 @@ def _used(limit: Limit, offers: Mapping[str, Offer], counts: Mapping[str, int]) 
     return sum(limit.use(offer) * counts[name] for name, offer in offers.items())
 
 
-def _limit_line(limit: Limit, used: float, prices: Mapping[str, float]) -> LimitLine:
-    worth = max(prices.get(limit.name, 0.0), 0.0) * _HOUR_SECONDS
+def _dearest(
+    limit: Limit, barred: Sequence[BarredStep], offers: Mapping[str, Offer]
+) -> tuple[str, float]:
+    """Return the job for which one unit more is worth most, and the dollars an hour; 0: nobody."""
+    worths = [
+        (step.usd_per_hour / limit.use(offers[step.offer]), step.job)
+        for step in barred
+        if step.limit == limit.name and step.offer in offers and limit.use(offers[step.offer]) > 0
+    ]
+    worth, job = max(worths, default=(0.0, ""))
+    return job, worth
+
+
+def _limit_line(
+    limit: Limit, used: float, shadow_usd_per_hour: float, dearest: tuple[str, float]
+) -> LimitLine:
+    worth, to_job = max(shadow_usd_per_hour, 0.0), ""
+    if worth == 0 and dearest[1] > 0:
+        worth, to_job = dearest[1], f" to {dearest[0]}"
     share = used / limit.maximum if limit.maximum > 0 else 1.0
     match limit.unit:
         case LimitUnit.USD_PER_HOUR:
@@ -102,7 +157,7 @@ def _limit_line(limit: Limit, used: float, prices: Mapping[str, float]) -> Limit
         case LimitUnit.INSTANCES:
             use, unit = _counts(used, limit.maximum, "instance"), "instance"
     if worth > 0:
-        sentence = f"One more {unit} is worth {predicted(worth)} an hour, waiting counted."
+        sentence = f"One more {unit} is worth {predicted(worth)} an hour{to_job}, waiting counted."
     elif share >= _NEARLY_FULL:
         sentence = "Full, but more is worth nothing now."
     else:

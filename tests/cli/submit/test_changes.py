@@ -59,3 +59,9 @@ def test_bounds_are_told_with_all_that_limits_offers() -> None:
     assert bounds_text(InstanceBounds(1, 4)) == "1 to 4 instances"
     limited = InstanceBounds(2, 4, ("a",), spot=False, gpus=(GpuKind("h100", 8),))
     assert bounds_text(limited) == "2 to 4 instances of a, h100:8 on demand"
+
+
+@pytest.mark.parametrize("key", ["deadline", "budget", "value_of_time", "cheapest"])
+def test_a_term_of_the_objective_says_how_it_is_written(key: str) -> None:
+    with pytest.raises(SpecError, match=f"unknown key '{key}': write objective={key}"):
+        parse_changes([f"{key}=2"], InstanceBounds(), 0.0)

@@ -73,6 +73,10 @@ def test_the_size_is_explained_by_the_price_of_progress_of_others() -> None:
     assert "One more would make it 6 % faster for $1.00/h more" in text
     assert "each example would cost 26 % more" in text
     assert "1 \u00d7 small costs $1.00/h, but is 44 % slower" in text
+    slower = curve(point(1, 10, 1.0), point(2, 8, 1.0))
+    assert "One more would make it 20 % slower for $1.00/h more" in " ".join(
+        why_lines(slower, slower.offers[0].points[0])
+    )
     assert "4 \u00d7 small would make each example 50 % cheaper, but can't be had now" in text
 
 

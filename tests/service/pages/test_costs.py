@@ -25,7 +25,9 @@ from tests.service.pages.browser import PageVisitor, visible
 def test_costs_are_shown_by_person_offer_and_job(api: Api) -> None:
     joined(api)
     api.world.tick(1, seconds=3600.0, agents=False)
-    text = PageVisitor(api).text("/costs")
+    visitor = PageVisitor(api)
+    text = visitor.text("/costs")
+    assert 'href="/jobs/job.1"' in visitor.get("/costs").text, "and to no later job of its name"
     spent = f"{api.client.costs().total_usd:.2f}"
     for words in (f"Spent in all ${spent}", f"owner ${spent}", f"small ${spent}", f"job ${spent}"):
         assert words in text, words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
@@ -16,10 +17,13 @@ from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.allocation import Allocation
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.domain.report import ReportSample
+from autoscaler.domain.size_bars import BarKind, SizeBar
 from autoscaler.domain.time_use import CostCategory
 from autoscaler.service.pages.background import Background
 from autoscaler.service.pages.fleet_summary import (
+    BarredStep,
     FleetCount,
+    barred_step,
     limit_lines,
 )
 from autoscaler.service.pages.prospects import course_of, productive_share, prospect_of
@@ -93,6 +97,30 @@ def test_the_first_instance_has_no_worth_and_the_last_one_no_step_beyond() -> No
     assert prospect.last is not None and prospect.last.worth is None
     assert prospect.next is None
     assert prospect_of(OUTLOOK, CurveView("a", NOW), ()).offer is None
+
+
+def test_a_limit_without_a_shadow_price_has_the_worth_of_the_step_that_it_forbids() -> None:
+    bar = SizeBar(BarKind.LIMIT, "quota")
+    steps = [
+        barred_step(job, prospect_of(OUTLOOK, curve(point(1, 10), barred, held=0), ()))
+        for job, barred in (
+            ("pays", replace(point(2, 30, available=False), forbidden_by=(bar,))),
+            ("does-not", replace(point(2, 11, available=False), forbidden_by=(bar,))),
+            ("twice", replace(point(2, 99, available=False), forbidden_by=(bar, bar))),
+            ("free", point(2, 99)),
+        )
+    ]
+    # 20 more for $1, against 10 for $1 and $1 of waiting: $4 of progress for $1.
+    step, *others = steps
+    assert step == BarredStep("pays", "quota", "small", 3.0) and others == [None] * 3
+    limits = (Limit("quota", LimitUnit.DEVICES, 2), Limit("fleet", LimitUnit.USD_PER_HOUR, 80.0))
+    devices = offer().devices
+    quota, fleet = limit_lines(status(limits=limits), FleetCount(), (step,))
+    assert quota.worth_usd_per_hour == 3.0 / devices
+    assert re.search(r"is worth about \$\S+ an hour to pays, waiting counted", quota.sentence)
+    assert fleet.sentence == "More is worth nothing now."
+    shadow = status(limits=limits, shadow_prices={"quota": 1.0})
+    assert "to pays" not in limit_lines(shadow, FleetCount(), (step,))[0].sentence
 
 
 def receipt(useful: float, unknown: float) -> ReceiptView:
