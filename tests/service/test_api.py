@@ -93,7 +93,7 @@ def test_a_job_is_submitted_shown_changed_and_stopped(api: Api) -> None:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"instances": InstanceBounds(offers=("smal",))}, "instances.offers.*'small'"),
+        ({"instances": InstanceBounds(offers=("smal",))}, 'instances.offers.*"small"'),
         ({"instances": InstanceBounds(minimum=9, maximum=9)}, "instances.min.*devices"),
         ({"objective": Objective(deadline_seconds=5.0)}, "objective.deadline"),
         ({"objective": Objective(budget_usd=Decimal("0.0000001"))}, "objective.budget"),
