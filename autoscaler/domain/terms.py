@@ -113,6 +113,21 @@ class TrialRecord:
     heard: tuple[tuple[float, float], ...] = ()
     results: tuple[tuple[float, TrialOutcome], ...] = ()
 
+    @property
+    def cost_shares(self) -> dict[int, float | None]:
+        """Shares of the job's cost of its ended trials, by their numbers and in their order.
+
+        They follow from the trials' times. A share is None while the job runs, and without times.
+        """
+        results = [result for _, result in self.results]
+        known = [result.seconds for result in results if result.seconds is not None]
+        total_seconds = sum(known) if self.stands.has_ended else 0.0
+        is_known = len(known) == len(results) and total_seconds > 0
+        return {
+            result.number: (result.seconds or 0.0) / total_seconds if is_known else None
+            for result in results
+        }
+
     @classmethod
     def first(
         cls, stands: TrialProgress, trained: Allocation | None, now_seconds: float

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from autoscaler.cli.tables import clock_time, counted, money
 from autoscaler.domain.study import StudySpec
+from autoscaler.domain.terms import TrialRecord
 from autoscaler.domain.trial import StopRequest, StudyStop
 from autoscaler.wire.study_messages import StudyView
 
 
-def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class TrialCosts:
+    """Records of the jobs of a study's trials, by job, and the cost of each in US dollars."""
+
+    records: Mapping[str, TrialRecord]
+    job_usd: Mapping[str, float]
+
+    @classmethod
+    def of(cls, view: StudyView | None, job_usd: Mapping[str, float]) -> TrialCosts:
+        """Return the costs of a study that its controller knows; None: it knows nothing."""
+        trials = () if view is None else view.trials
+        return cls({record.stands.job: record for record in trials}, job_usd)
+
+    def usd(self, trial: Any) -> float | None:
+        """Return the cost of a recorded trial over all its jobs; None: not known.
+
+        Trials that ran in one job after another have shares of its cost by their times.
+        """
+        parts = [self._part(job, trial.number) for job in jobs_of(trial)]
+        known = [part for part in parts if part is not None]
+        return sum(known) if known and len(known) == len(parts) else None
+
+    def shared_usd(self, trial: Any) -> float | None:
+        """Return the cost of the last job of a trial, which has others, too; None: not known."""
+        jobs = jobs_of(trial)
+        return self.job_usd.get(jobs[-1]) if jobs and self.usd(trial) is None else None
+
+    def _part(self, job: str, number: int) -> float | None:
+        usd, record = self.job_usd.get(job), self.records.get(job)
+        if usd is None or record is None or not record.results:
+            return usd
+        share = record.cost_shares.get(number)
+        return None if share is None else usd * share
+
+
+_NO_COSTS: Final = TrialCosts({}, {})
+
+
+def study_facts(
+    spec: StudySpec, study: Any, view: StudyView | None, costs: TrialCosts = _NO_COSTS
+) -> dict[str, Any]:
     """Return the document that `castor study status --json` prints.
 
     Amounts are decimal numbers in strings. Times are seconds since the epoch. Facts that only a
@@ -31,20 +73,28 @@ def study_facts(spec: StudySpec, study: Any, view: StudyView | None) -> dict[str
         "deadline_seconds": None if goal is None else goal.deadline_seconds,
         "trouble": None if view is None else view.trouble,
         "counts": state_counts(study),
-        "best_trials": [trial_facts(trial) for trial in best_trials(study)],
-        "trials": [trial_facts(trial) for trial in study.trials],
+        "best_trials": [trial_facts(trial, costs) for trial in best_trials(study)],
+        "trials": [trial_facts(trial, costs) for trial in study.trials],
     }
 
 
-def trial_facts(trial: Any) -> dict[str, Any]:
-    """Return number, state, values, last step, parameters, job and error of a recorded trial."""
+def trial_facts(trial: Any, costs: TrialCosts = _NO_COSTS) -> dict[str, Any]:
+    """Return what is recorded of a trial, and its cost.
+
+    `seconds` are null until it has ended. `usd` is null if its cost is not known: `job_usd` is
+    then that of its job, which may have other trials, too.
+    """
     from hpo.protocol import attributes
 
+    usd, job_usd = costs.usd(trial), costs.shared_usd(trial)
     return {
         "number": trial.number,
         "state": trial.state.name.lower(),
         "values": trial.values,
         "step": trial.last_step,
+        "seconds": None if trial.duration is None else trial.duration.total_seconds(),
+        "usd": None if usd is None else f"{usd:.6f}",
+        "job_usd": None if job_usd is None else f"{job_usd:.6f}",
         "params": trial.params,
         "job": trial.user_attrs.get(attributes.JOB),
         "cause": trial.user_attrs.get(attributes.CAUSE),

@@ -15,6 +15,7 @@ from autoscaler.domain.errors import NotFound, Unavailable
 from autoscaler.domain.rules import require_amount
 from autoscaler.domain.study_stay import StudyStay
 from autoscaler.service.jobs.views import decision_view
+from autoscaler.service.studies.courses import course_of_study
 from autoscaler.service.studies.stays import stays_of_study
 from autoscaler.store.opening import open_store, open_to_read
 from autoscaler.store.sql.file_lock import hold_database
@@ -24,6 +25,7 @@ from autoscaler.wire.messages import DecisionView, FleetView
 from autoscaler.wire.study_messages import StudyView
 
 Value = TypeVar("Value")
+_LEAST_POINTS = 2
 
 
 def decisions_of(study_name: str, job: str, number: int) -> tuple[DecisionView, ...]:
@@ -55,6 +57,25 @@ def view_of(study_name: str, names: Mapping[str, str]) -> StudyView | None:
         return _ask_or_read(study_name, names, lambda _, study_client: study_client.view(), read)
     except (NotFound, Unavailable):
         return None
+
+
+def job_costs_of(study_name: str, names: Mapping[str, str]) -> Mapping[str, float]:
+    """Return the cost of each job of a study in US dollars; empty if no controller here has any.
+
+    `names` maps controller ids to the study's name there.
+    """
+
+    def read(store: Store) -> Mapping[str, float]:
+        view = _view_in(store, study_name, names)
+        return course_of_study(store, view, SystemClock().now(), _LEAST_POINTS).job_usd
+
+    try:
+        return _ask_or_read(
+            *(study_name, names),
+            *(lambda _, study_client: study_client.history(_LEAST_POINTS).job_usd, read),
+        )
+    except (NotFound, Unavailable):
+        return {}
 
 
 def command_budget(study_name: str, names: Mapping[str, str], budget_usd: Decimal) -> StudyView:

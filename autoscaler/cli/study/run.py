@@ -8,17 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from autoscaler.cli.live import print_whole
 from autoscaler.cli.study.facts import (
+    TrialCosts,
     money_line,
-    shortened,
     spent_words,
     study_facts,
     summary,
     trial_facts,
 )
+from autoscaler.cli.study.tables import trials_table
 from autoscaler.cli.tables import money, print_decisions
 from autoscaler.clock import SystemClock
 from autoscaler.domain.errors import CastorError, NotFound, SpecError, Unavailable
@@ -98,26 +97,19 @@ def run_file(file: Path, trials: int | None, is_quiet: bool = False) -> None:
 
 def print_status(file: Path, as_json: bool) -> None:
     """Print the best trial, spending, driver and all trials of a file's study."""
-    from autoscaler.cli.study.records import view_of
+    from autoscaler.cli.study.records import job_costs_of, view_of
 
     spec, study = open_recorded(file)
-    view = view_of(spec.name, require_optuna().names_by_controller(study))
+    names = require_optuna().names_by_controller(study)
+    view = view_of(spec.name, names)
+    costs = TrialCosts.of(view, {} if view is None else job_costs_of(spec.name, names))
     if as_json:
-        print(json.dumps(study_facts(spec, study, view), indent=2))
+        print(json.dumps(study_facts(spec, study, view, costs), indent=2))
         return
     print(summary(spec, study))
     if view is not None:
         print(money_line(view))
-    table = Table("trial", "state", "value", "step", "parameters", "job", box=None)
-    for trial in study.trials:
-        facts = trial_facts(trial)
-        values = " ".join(f"{value:.6g}" for value in facts["values"] or [])
-        parameters = ", ".join(
-            f"{name}={shortened(value)}" for name, value in facts["params"].items()
-        )
-        words = (facts["number"], facts["state"], values, facts["step"], parameters, facts["job"])
-        table.add_row(*("" if word is None else str(word) for word in words))
-    print_whole(table)
+    print_whole(trials_table(study, costs))
 
 
 def explain(file: Path, trial: int, number: int, as_json: bool) -> None:

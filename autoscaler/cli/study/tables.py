@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from typing import Any
 
 from rich.table import Table
 
+from autoscaler.cli.study.facts import TrialCosts, shortened, trial_facts
 from autoscaler.cli.tables import money, number, words_table
 from autoscaler.simulator.results import Result
 from autoscaler.simulator.studies.results import StudyResult
 from autoscaler.spec.quantities import format_duration
 from autoscaler.wire.study_messages import StudySummary
+
+_LEAST_SHOWN_USD = Decimal("0.0001")
 
 
 def study_rows(result: Result, study: StudyResult) -> dict[str, str]:
@@ -83,3 +87,32 @@ def _driver_words(summary: StudySummary) -> str:
     if summary.driver is None:
         return "none runs"
     return summary.driver if summary.stop is None else f"{summary.driver}, stopping"
+
+
+def trials_table(study: Any, costs: TrialCosts) -> Table:
+    """Return a table of all recorded trials of a study."""
+    table = Table("trial", "state", "value", "step", "time", "cost", "parameters", "job", box=None)
+    for trial in study.trials:
+        facts = trial_facts(trial, costs)
+        values = " ".join(f"{value:.6g}" for value in facts["values"] or [])
+        parameters = ", ".join(
+            f"{name}={shortened(value)}" for name, value in facts["params"].items()
+        )
+        words = (
+            *(facts["number"], facts["state"], values, facts["step"]),
+            None if facts["seconds"] is None else format_duration(facts["seconds"]),
+            _cost_words(facts),
+            *(parameters, facts["job"]),
+        )
+        table.add_row(*("" if word is None else str(word) for word in words))
+    return table
+
+
+def _cost_words(facts: Mapping[str, Any]) -> str | None:
+    prefix, text = ("", facts["usd"]) if facts["usd"] is not None else ("job ", facts["job_usd"])
+    if text is None:
+        return None
+    is_small = 0 < Decimal(text) < _LEAST_SHOWN_USD
+    return (
+        f"{prefix}< {money(_LEAST_SHOWN_USD)}" if is_small else f"{prefix}{money(Decimal(text))}"
+    )

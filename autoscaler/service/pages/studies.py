@@ -188,14 +188,12 @@ def trial_lines(
     first = _trial_row(record, held)
     if not results:
         return (replace(first, usd=job_usd),)
-    known = [result.seconds for result in results if result.seconds is not None]
-    total_seconds = sum(known) if len(known) == len(results) and stands.has_ended else 0.0
+    shares, other = record.cost_shares, replace(first, progress=None, decided_at=None, value=None)
     lines: list[TrialLine] = []
     for result in results:
-        usd = None
-        if job_usd is not None and result.seconds is not None and total_seconds:
-            usd = job_usd * result.seconds / total_seconds
-        base = replace(first, progress=None, decided_at=None, value=None) if lines else first
+        share = shares[result.number]
+        usd = None if job_usd is None or share is None else job_usd * share
+        base = other if lines else first
         line = replace(
             base,
             state=result.ending,
@@ -207,7 +205,7 @@ def trial_lines(
         )
         lines.append(line)
     if not stands.has_ended:
-        lines.append(first)
+        lines.append(other)
     return tuple(lines)
 
 

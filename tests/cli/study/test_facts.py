@@ -10,14 +10,16 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autoscaler.cli.study.facts import money_line, study_facts, summary
+from autoscaler.cli.study.facts import TrialCosts, money_line, study_facts, summary
+from autoscaler.cli.study.tables import trials_table
 from autoscaler.cli.tables import clock_time
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.study import StudySpec
-from autoscaler.domain.terms import StudyTerms
-from autoscaler.domain.trial import StopRequest, StudyStop
+from autoscaler.domain.terms import StudyTerms, TrialOutcome, TrialProgress, TrialRecord
+from autoscaler.domain.trial import StopRequest, StudyStop, TrialEnding
 from autoscaler.spec.study_file import load_study
 from autoscaler.wire.study_messages import StudyView
+from hpo.protocol import attributes
 
 GOAL = Objective(budget_usd=Decimal("1.5"), deadline_seconds=2000.0)
 VIEW = StudyView("s", "host-1", StudyTerms(GOAL), (), Decimal("0.25"), Decimal("3.6"))
@@ -100,3 +102,49 @@ def test_a_requested_stop_is_told_with_its_person_and_time(spec: StudySpec) -> N
     assert money_line(earlier).splitlines()[1:] == ["stopping: its running trials, too"]
     facts = json.loads(json.dumps(study_facts(spec, two_trials(["minimize"]), view)))
     assert facts["stop"] == {"stop": "with its trials", "at_seconds": 1e6, "person": "ada"}
+
+
+SHARED = TrialRecord(
+    TrialProgress("s-0", has_ended=True),
+    9.0,
+    results=(
+        (5.0, TrialOutcome(0, TrialEnding.COMPLETE, 0.5, 10.0)),
+        (9.0, TrialOutcome(1, TrialEnding.PRUNED, None, 30.0)),
+    ),
+)
+
+
+def ended_study(jobs: list[tuple[str, ...]]) -> optuna.Study:
+    """Return a study whose trials ran in jobs, the last of each its present one."""
+    study = optuna.create_study()
+    for value, (*earlier, job) in enumerate(jobs):
+        trial = study.ask({"x": optuna.distributions.FloatDistribution(0, 1)})
+        trial.set_user_attr(attributes.JOB, job)
+        trial.set_user_attr(attributes.EARLIER_JOBS, earlier)
+        study.tell(trial, float(value))
+    return study
+
+
+def test_short_trials_of_a_job_share_its_cost_by_their_times(spec: StudySpec) -> None:
+    study = ended_study([("s-0",), ("s-0",), ("s-1", "s-2"), ("s-3",)])
+    view = replace(VIEW, trials=(SHARED,))
+    costs = TrialCosts.of(view, {"s-0": 4.0, "s-1": 0.5, "s-2": 0.25})
+    facts = study_facts(spec, study, view, costs)["trials"]
+    assert [trial["usd"] for trial in facts] == ["1.000000", "3.000000", "0.750000", None]
+    assert [trial["job_usd"] for trial in facts] == [None] * 4
+    assert all(trial["seconds"] is not None for trial in facts)
+    table = trials_table(study, costs)
+    assert [*table.columns[5].cells] == ["$1.00", "$3.00", "$0.7500", ""]
+    tiny = TrialCosts.of(view, {"s-0": 4e-6, "s-1": 0.5, "s-2": 0.25})
+    assert next(iter(trials_table(study, tiny).columns[5].cells)) == "< $0.0001"
+
+
+def test_the_cost_of_trials_of_a_job_that_runs_is_stated_for_the_job(spec: StudySpec) -> None:
+    running = replace(SHARED, stands=TrialProgress("s-0"))
+    view = replace(VIEW, trials=(running,))
+    study = ended_study([("s-0",), ("s-0",)])
+    costs = TrialCosts.of(view, {"s-0": 4.0})
+    (first, _) = study_facts(spec, study, view, costs)["trials"]
+    assert (first["usd"], first["job_usd"]) == (None, "4.000000")
+    assert [*trials_table(study, costs).columns[5].cells] == ["job $4.00"] * 2
+    assert study_facts(spec, study, None)["trials"][0]["usd"] is None, "no controller knows it"

@@ -122,5 +122,11 @@ def test_the_cost_of_trials_without_times_is_stated_for_their_job() -> None:
         (0, None, 4.0),
         (1, None, 4.0),
     ]
+    runs = TrialProgress("sweep-0", 3.0, reports=((3.0, 0.5),))
+    first, _, under_way = trial_lines(TrialRecord(runs, 1.0, results=ends), {"sweep-0"}, 4.0)
+    assert (first.progress, under_way.state, under_way.progress, under_way.value) == (
+        *(3.0, "running"),
+        *(None, None),
+    ), "the reports are those of the first trial"
     (only,) = trial_lines(TrialRecord(stands, 1.0), set(), 4.0)
     assert (only.number, only.usd, only.state) == (None, 4.0, "finished"), "of an earlier driver"
