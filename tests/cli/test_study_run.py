@@ -185,6 +185,12 @@ def test_a_budget_is_set_while_nobody_runs_the_study(
     assert "fails: budget $0.1000, spent $0.0000" in capsys.readouterr().out
     terms = store.studies.terms("fails")
     assert terms is not None and terms.objective.budget_usd == Decimal("0.10")
+    monkeypatch.chdir(database.parent)
+    set_budget(Path("fails"), "$0.20")
+    assert "fails: budget $0.2000, spent $0.0000" in capsys.readouterr().out
+    with pytest.raises(SpecError, match="no such file: name a study file"):
+        set_budget(Path("fails.yaml"), "$0.20")
+    monkeypatch.chdir(tmp_path)
     set_budget(file, "0.01")
     assert f"the next run uses the larger $0.0500 of {file}" in capsys.readouterr().out
     with (

@@ -15,6 +15,11 @@ study = Typer(
 File = Annotated[Path, Argument(help="Study file; see docs/study-file.md.")]
 
 
+FileOrName = Annotated[
+    Path, Argument(help="Study file, or the name of a study in `castor study list`.")
+]
+
+
 @study.command()
 def run(
     file: File,
@@ -121,7 +126,7 @@ def status(
 
 @study.command()
 def stop(
-    file: File,
+    file: FileOrName,
     now: Annotated[
         bool, Option("--now", help="Stop running trials, too. The next run continues them.")
     ] = False,
@@ -154,7 +159,7 @@ def why(
 
 @study.command()
 def budget(
-    file: File,
+    file: FileOrName,
     usd: Annotated[str, Argument(help="Budget of the whole study in US dollars, as 60 or $0.50.")],
 ) -> None:
     """Set the budget of a study, running or not.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -140,13 +142,11 @@ def set_budget(file: Path, budget: str) -> None:
         budget_usd = parse_money(budget)
     except ValueError as error:
         raise SpecError(str(error), "budget") from None
-    spec, _ = load_study(file, SystemClock().now())
-    names = require_optuna().recorded_names(spec)
+    name, names, file_usd = _study_of(file)
     from autoscaler.cli.study.records import command_budget
 
-    view = command_budget(spec.name, names, budget_usd)
-    print(f"{spec.name}: budget {money(budget_usd)}, spent {spent_words(view)}")
-    file_usd = spec.objective.budget_usd
+    view = command_budget(name, names, budget_usd)
+    print(f"{name}: budget {money(budget_usd)}, spent {spent_words(view)}")
     if view.driver is None and file_usd is not None and file_usd > budget_usd:
         print(f"the next run uses the larger {money(file_usd)} of {file}: lower it there, too")
 
@@ -157,14 +157,31 @@ def stop_file(file: Path, now: bool) -> None:
     Raises:
         CastorError: the file can't be used, or the study is not running.
     """
-    spec, _ = load_study(file, SystemClock().now())
-    names = require_optuna().recorded_names(spec)
+    name, names, _ = _study_of(file)
     from hpo.runs.optimize import connect_to_study
 
-    with connect_to_study(spec.name, names) as (_, study_client):
+    with connect_to_study(name, names) as (_, study_client):
         study_client.stop(now)
     rest = "its jobs end within seconds" if now else "running trials continue to their ends"
-    print(f"{spec.name} starts no more trials; {rest}")
+    print(f"{name} starts no more trials; {rest}")
+
+
+def _study_of(file: Path) -> tuple[str, Mapping[str, str], Decimal | None]:
+    """Return name, names by controller and budget of the study of a file.
+
+    Where there is no such file, its text is the name of a study, as `castor study list` has it:
+    its controller knows the rest.
+
+    Raises:
+        CastorError: the file can't be used.
+    """
+    opening = require_optuna()
+    from autoscaler.cli.study.records import name_of
+
+    if not file.exists() and name_of(str(file)) == str(file):
+        return str(file), {}, None
+    spec, _ = load_study(file, SystemClock().now())
+    return spec.name, opening.recorded_names(spec), spec.objective.budget_usd
 
 
 def open_recorded(file: Path) -> tuple[StudySpec, Any]:

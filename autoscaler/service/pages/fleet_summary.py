@@ -10,7 +10,7 @@ from typing import Final
 
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
-from autoscaler.domain.offer import Limit, LimitUnit, Offer
+from autoscaler.domain.offer import Limit, LimitUnit, Offer, Purchase
 from autoscaler.domain.size_bars import BarKind
 from autoscaler.service.pages.formats import billed, predicted
 from autoscaler.service.pages.prospects import PAYS_FROM, Prospect
@@ -195,6 +195,8 @@ def block_groups(
         words = ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
         offer = offers.get(name)
         shown = name if offer is None else offer.instance_type
+        if offer is not None and offer.purchase is Purchase.SPOT:
+            shown += " (spot)"
         groups.append(
             BlockGroup(
                 shown,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from autoscaler.clock import VirtualClock
 from autoscaler.controller.controller import ControllerStatus
 from autoscaler.domain.allocation import Allocation
+from autoscaler.domain.instance import Desired, HeldInstance, InstancePhase
 from autoscaler.domain.offer import Limit, LimitUnit, Purchase
 from autoscaler.domain.report import ReportSample
 from autoscaler.domain.size_bars import BarKind, SizeBar
@@ -24,6 +25,7 @@ from autoscaler.service.pages.fleet_summary import (
     BarredStep,
     FleetCount,
     barred_step,
+    block_groups,
     limit_lines,
 )
 from autoscaler.service.pages.prospects import course_of, productive_share, prospect_of
@@ -97,6 +99,17 @@ def test_the_first_instance_has_no_worth_and_the_last_one_no_step_beyond() -> No
     assert prospect.last is not None and prospect.last.worth is None
     assert prospect.next is None
     assert prospect_of(OUTLOOK, CurveView("a", NOW), ()).offer is None
+
+
+def test_blocks_tell_spot_from_on_demand() -> None:
+    held = HeldInstance(
+        *("a-0-1", "a", 0, 1, "small", 1, Decimal(1)),
+        *(Desired.PRESENT, InstancePhase.TRAINING, NOW),
+    )
+    spot = replace(offer(), id="small-spot", purchase=Purchase.SPOT)
+    both = (held, replace(held, id="a-1-1", offer="small-spot"))
+    groups = block_groups(both, {"small": offer(), "small-spot": spot})
+    assert [group.offer for group in groups] == ["small", "small (spot)"]
 
 
 def test_a_limit_without_a_shadow_price_has_the_worth_of_the_step_that_it_forbids() -> None:
