@@ -345,11 +345,11 @@ def test_any_spec_is_refused_by_a_field_or_has_a_plain_id(
     assert tree(outer, api.directory) == before
 
 
-def answered(api: Api, headers: str, body: bytes) -> bytes:
+def answered(api: Api, headers: str, body: bytes, request: str = "POST /v1/jobs") -> bytes:
     """Return the answer to a request of which no more is sent than `body`."""
     place = urlsplit(api.url)
     with socket.create_connection((place.hostname or "", place.port or 0), timeout=20) as line:
-        line.sendall(f"POST /v1/jobs HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode() + body)
+        line.sendall(f"{request} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode() + body)
         reply = b""
         while not reply.endswith(b"}") and (part := line.recv(4096)):
             reply += part
@@ -367,6 +367,26 @@ def test_a_stranger_is_refused_before_the_body_is_read(home: tuple[Api, Path]) -
 def test_a_body_is_read_up_to_a_limit(home: tuple[Api, Path]) -> None:
     owner = f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
     body = b'{"spec": "' + b"x" * (1 << 20)
-    reply = answered(home[0], f"{owner}Content-Length: {64 << 20}\r\n", body)
+    chunk = f"{len(body):x}\r\n".encode() + body + b"\r\n"
+    reply = answered(home[0], f"{owner}Transfer-Encoding: chunked\r\n", chunk)
     assert reply.startswith(b"HTTP/1.1 413 ")
     assert b"1,048,576 bytes that are taken" in reply
+
+
+@pytest.mark.parametrize(
+    ("request_line", "limit"),
+    [
+        ("POST /v1/jobs", "1,048,576"),
+        ("POST /v1/studies/a/answers", "4,194,304"),
+        ("POST /v1/node/join", "65,536"),
+        (f"PUT /v1/bundles/{'5' * 64}", "1,000"),
+    ],
+)
+def test_nothing_is_read_of_a_body_that_is_declared_too_large(
+    home: tuple[Api, Path], request_line: str, limit: str
+) -> None:
+    owner = f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    headers = f"{owner}Content-Length: {64 << 20}\r\n"
+    reply = answered(home[0], headers, b"", request_line)
+    assert reply.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 422 "))
+    assert f"larger than the {limit} bytes that".encode() in reply

@@ -76,7 +76,9 @@ class RequestGate:
             return
         has_own_limit = scope["method"] == "PUT" or path == _UPLOAD_PATH
         limit = None if has_own_limit else body_limit(path)
-        await self.app(scope, receive if limit is None else _limited(receive, limit), send)
+        if limit is not None:
+            receive = _limited(receive, limit, declared_bytes(scope))
+        await self.app(scope, receive, send)
 
 
 def _require_path(scope: Scope, templates: Sequence[str]) -> None:
@@ -174,20 +176,33 @@ def _needs_token(path: str, method: str) -> bool:
     return method not in _READS and OPEN_PAGES.fullmatch(path) is None
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
+def declared_bytes(scope: Scope) -> int:
+    """Return the size of a request's body as its header declares it; 0 if none does."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _limited(receive: Receive, limit: int, declared: int) -> Receive:
     """Return a `receive` that raises once the body is larger than `limit` bytes.
+
+    A body that is `declared` to be larger is not read at all.
 
     Raises:
         HTTPException: from the returned `receive`, with status 413.
     """
     received_bytes = 0
+    too_large = f"the body is larger than the {limit:,} bytes that are taken"
 
     async def receive_part() -> Message:
         nonlocal received_bytes
+        if declared > limit:
+            raise HTTPException(413, too_large)
         message = await receive()
         received_bytes += len(message.get("body", b""))
         if received_bytes > limit:
-            raise HTTPException(413, f"the body is larger than the {limit:,} bytes that are taken")
+            raise HTTPException(413, too_large)
         return message
 
     return receive_part

@@ -58,8 +58,12 @@ class Bundles:
             raise unknown_bundle(sha256) from None
         return path
 
-    async def receive(self, sha256: str, chunks: AsyncIterator[bytes], person: str) -> None:
+    async def receive(
+        self, sha256: str, chunks: AsyncIterator[bytes], person: str, declared_bytes: int = 0
+    ) -> None:
         """Store an upload of a person; an existing bundle stays as it is.
+
+        Nothing is read of an upload that is declared to be too large; 0: its size is not declared.
 
         Raises:
             SpecError: the upload is too large, or its files have another SHA-256.
@@ -71,6 +75,8 @@ class Bundles:
             f"the bundle is larger than the {self._maximum_bytes:,} bytes that this controller "
             "takes: leave files out with .castorignore"
         )
+        if declared_bytes > self._maximum_bytes:
+            raise SpecError(too_large)
         async with self.arriving(person) as count:
             checked = self.checked(chunks, count)
             upload = _received(checked, self._directory, self._maximum_bytes, too_large)
@@ -165,8 +171,10 @@ class TrialFiles:
             raise NotFound(f"file {sha256[:12]} of study {study} was not uploaded")
         return path
 
-    async def receive(self, study: str, sha256: str, chunks: AsyncIterator[bytes]) -> None:
-        """Store an upload.
+    async def receive(
+        self, study: str, sha256: str, chunks: AsyncIterator[bytes], declared_bytes: int = 0
+    ) -> None:
+        """Store an upload. `declared_bytes` is as for bundles.
 
         Raises:
             SpecError: the upload is too large, or has another SHA-256.
@@ -174,9 +182,11 @@ class TrialFiles:
             Unavailable: the disk is nearly full.
         """
         final = self._at(study, sha256)
+        too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
+        if declared_bytes > self._maximum_bytes:
+            raise SpecError(too_large)
         account, name = final.parent.name, f"study {study}"
         final.parent.mkdir(parents=True, exist_ok=True)
-        too_large = f"the file is larger than the {self._maximum_bytes:,} bytes that are taken"
         await run_in_threadpool(self._quota.load)
         with self._quota.arriving(account, name) as count:
             checked = self._checked(chunks, study, final.parent, count)

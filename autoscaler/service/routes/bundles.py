@@ -7,6 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from autoscaler.service.access.gate import Requester, has_bundle
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.access.request_gate import declared_bytes
 from autoscaler.service.files.uploads import Bundles, unknown_bundle
 from autoscaler.service.routes.bodies import Created
 from autoscaler.service.routes.permits import Permit
@@ -35,7 +36,8 @@ def bundles_router(bundles: Bundles, store: Store) -> APIRouter:
         requester: Requester = Depends(Permit(AccessAction.ADD_BUNDLE)),
     ) -> Created:
         """Upload the packed working directory of a job."""
-        await bundles.receive(sha256, request.stream(), requester.owner.person)
+        size_bytes = declared_bytes(request.scope)
+        await bundles.receive(sha256, request.stream(), requester.owner.person, size_bytes)
         await run_in_threadpool(store.owners.share, OwnedKind.BUNDLE, sha256, requester.owner)
         await run_in_threadpool(requester.record, sha256)
         return Created()

@@ -18,6 +18,7 @@ from autoscaler.domain.terms import StudyTerms
 from autoscaler.domain.trial import StudyStop, TrialAnswer, WaitingCall
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.access.request_gate import declared_bytes
 from autoscaler.service.routes.bodies import Body, Created, JsonResponse, NoContent, json_response
 from autoscaler.service.routes.pages import PageQuery, page_query, page_response
 from autoscaler.service.routes.permits import Permit
@@ -282,7 +283,7 @@ def trials_router(studies: Studies, node: Callable[..., HeldInstance]) -> APIRou
         sha256: str, request: Request, held: HeldInstance = Depends(node)
     ) -> Created:
         """Upload a file of a trial for the driver."""
-        await studies.receive(held, sha256, request.stream())
+        await studies.receive(held, sha256, request.stream(), declared_bytes(request.scope))
         return Created()
 
     @router.get("/answers")

@@ -347,13 +347,22 @@ class Studies:
         """End all long polls, because the server ends; call this in its event loop."""
         self._notifier.close()
 
-    async def receive(self, held: HeldInstance, sha256: str, chunks: AsyncIterator[bytes]) -> None:
+    async def receive(
+        self,
+        held: HeldInstance,
+        sha256: str,
+        chunks: AsyncIterator[bytes],
+        declared_bytes: int = 0,
+    ) -> None:
         """Store an uploaded file for the driver.
+
+        Nothing is read of an upload that is declared to be too large; 0: its size is not declared.
 
         Raises:
             SpecError: the file is too large, or has another SHA-256.
         """
-        await self._files.receive(await run_in_threadpool(self._study, held), sha256, chunks)
+        study = await run_in_threadpool(self._study, held)
+        await self._files.receive(study, sha256, chunks, declared_bytes)
 
     def file(self, study: str, sha256: str) -> Path:
         """Return the path of an uploaded file.

@@ -4,7 +4,8 @@ import asyncio
 import gzip
 import hashlib
 import os
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,15 @@ from autoscaler.service.files.free_space import FreeSpace
 from autoscaler.service.files.job_log_limit import LOGS_DROPPED, JobLogLimit, stored_limit
 from autoscaler.service.files.logs import Logs
 from autoscaler.service.files.uploads import Bundles, TrialFiles
+from autoscaler.service.pages.multipart import UploadParser
+from autoscaler.spec.bundle import pack
 from tests.service.agents import joined, node_report, packed
 from tests.service.conftest import Api
 
 SHA256 = "5" * 64
+PART_BYTES = 256 << 10
+MANY_PARTS = 128
+FEW_PARTS = 24
 
 
 async def arriving(*parts: bytes) -> AsyncIterator[bytes]:
@@ -43,6 +49,78 @@ def test_two_uploads_of_one_bundle_at_the_same_time_do_not_meet(tmp_path: Path) 
     asyncio.run(both())
     assert bundles.path(sha256).read_bytes() == archive.read_bytes()
     assert list((tmp_path / "bundles").iterdir()) == [bundles.path(sha256)]
+
+
+def traced_bytes(act: Callable[[], object]) -> int:
+    """Return the most memory that Python objects hold during a call, beyond that before."""
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+async def random_parts(count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield os.urandom(PART_BYTES)
+
+
+def test_a_bundle_is_never_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "data").write_bytes(os.urandom(MANY_PARTS * PART_BYTES))
+    archive = tmp_path / "a.tar.gz"
+    bundle = pack(tmp_path / "job", archive, maximum_bytes=1 << 30)
+    bundles = Bundles(tmp_path / "bundles", 1 << 30)
+
+    async def parts() -> AsyncIterator[bytes]:
+        with archive.open("rb") as file:
+            while part := file.read(PART_BYTES):
+                yield part
+
+    def receive() -> None:
+        asyncio.run(bundles.receive(bundle.sha256, parts(), "ada"))
+
+    assert archive.stat().st_size > MANY_PARTS * PART_BYTES
+    assert traced_bytes(receive) < FEW_PARTS * PART_BYTES
+    assert bundles.path(bundle.sha256).stat().st_size == archive.stat().st_size
+
+
+def test_a_file_of_a_trial_is_never_in_memory(tmp_path: Path) -> None:
+    files = TrialFiles(tmp_path, 1 << 30)
+
+    def receive() -> None:
+        with pytest.raises(SpecError, match="was changed on its way"):
+            asyncio.run(files.receive("sweep", SHA256, random_parts(MANY_PARTS)))
+
+    assert traced_bytes(receive) < FEW_PARTS * PART_BYTES
+
+
+def test_an_upload_that_is_declared_too_large_is_not_read(tmp_path: Path) -> None:
+    async def unread() -> AsyncIterator[bytes]:
+        raise AssertionError("it was read")
+        yield b""
+
+    with pytest.raises(SpecError, match="larger than the 1,000 bytes"):
+        asyncio.run(Bundles(tmp_path / "b", 1000).receive(SHA256, unread(), "ada", 1001))
+    with pytest.raises(SpecError, match="larger than the 1,000 bytes"):
+        asyncio.run(TrialFiles(tmp_path / "f", 1000).receive("sweep", SHA256, unread(), 1001))
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_file_of_a_form_is_never_in_memory(tmp_path: Path) -> None:
+    parser = UploadParser(b"xyz", tmp_path, 1 << 30, lambda name, value: None)
+    head = b'--xyz\r\nContent-Disposition: form-data; name="files"; filename="d/a"\r\n\r\n'
+
+    def receive() -> None:
+        parser.feed(head)
+        for _ in range(MANY_PARTS):
+            parser.feed(os.urandom(PART_BYTES))
+        parser.feed(b"\r\n--xyz--\r\n")
+        parser.close()
+
+    assert traced_bytes(receive) < FEW_PARTS * PART_BYTES
+    assert (tmp_path / "a").stat().st_size == MANY_PARTS * PART_BYTES
 
 
 @pytest.mark.parametrize("content", [b"garbage", b""])
