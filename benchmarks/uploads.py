@@ -4,7 +4,7 @@
 
 A controller process serves an SQLite store, on a cloud that answers at once, and ticks as always.
 `--rate` heartbeats a second of 1,000 agents, and ten requests a second of the list of jobs, go on
-all the time: for `--seconds` alone, during the upload of a bundle of `--bytes` (random files, which
+all the time: for `--seconds` alone, during the upload of a bundle of `--bytes` (random files, that
 do not compress) and its check, and while 64 bodies of the largest permitted size and one of 64 MiB
 from a stranger arrive at once. `memory` is the resident set of the controller beyond that before,
 at its peak of samples each 10 ms. The load generator shares the machine's processors with the
@@ -256,7 +256,8 @@ def main() -> None:
     for figures in all_figures:
         answers = f" ({figures.statuses})" if figures.statuses else ""
         print(
-            f"| {figures.phase}{answers} | {figures.seconds:.1f} s | {figures.memory_mib:+.0f} MiB "
+            f"| {figures.phase}{answers} | {figures.seconds:.1f} s "
+            f"| {figures.memory_mib:+.0f} MiB "
             f"| {figures.heartbeat_p50_ms:.0f}, {figures.heartbeat_p99_ms:.0f}, "
             f"{figures.heartbeat_longest_ms:.0f} ms "
             f"| {figures.list_p50_ms:.0f}, {figures.list_longest_ms:.0f} ms |"
