@@ -41,6 +41,10 @@ class Precondition:
         """Check the version of a job. `Outdated`: it has another one."""
         self._require(job_version(job), f"job {job.id}")
 
+    def of_spec(self, job: JobRecord) -> None:
+        """Check the version of a job's spec. `Outdated`: it has another one."""
+        self._require(spec_version(job), f"job {job.id}")
+
     def of_person(self, person: Person) -> None:
         """Check the version of a person. `Outdated`: it has another one."""
         self._require(person_version(person), person.name)
@@ -74,6 +78,11 @@ async def precondition(versions: _Versions = None) -> Precondition:
 def job_version(job: JobRecord) -> str:
     """Return the version of a job: of its spec and its phase."""
     return _digest(encode(JobSpec, job.spec) + f"{job.id} {job.phase}".encode())
+
+
+def spec_version(job: JobRecord) -> str:
+    """Return the version of a job's spec, which its phase does not change."""
+    return _digest(encode(JobSpec, job.spec))
 
 
 def person_version(person: Person) -> str:

@@ -15,11 +15,10 @@ from autoscaler.domain.text import quoted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.budgets import SharedBudgets
-from autoscaler.service.pages.forms import PageForm
+from autoscaler.service.pages.forms import PageForm, seen_version
 from autoscaler.service.pages.job_actions import SEE_OTHER
 from autoscaler.service.pages.rendering import HEADERS, Pages
 from autoscaler.service.routes.permits import Permit
-from autoscaler.service.versions import Precondition
 from autoscaler.spec.quantities import parse_money
 from autoscaler.store.repositories.budgets import BudgetCheck
 from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
@@ -144,7 +143,7 @@ def _add_change(router: APIRouter, forms: BudgetForms) -> None:
         fields: dict[str, str] = Depends(PageForm()),
     ) -> Response:
         try:
-            _put(forms, requester, scope, fields, _seen(fields).of_budget)
+            _put(forms, requester, scope, fields, seen_version(fields).of_budget)
         except CastorError as error:
             return forms.refused(request, requester, fields, error)
         return _to_costs("shared-budget-set")
@@ -165,7 +164,7 @@ def _add_removal(router: APIRouter, forms: BudgetForms) -> None:
         fields: dict[str, str] = Depends(PageForm()),
     ) -> Response:
         try:
-            before = forms.budgets.remove(scope, _seen(fields).of_budget)
+            before = forms.budgets.remove(scope, seen_version(fields).of_budget)
         except Conflict as error:
             return forms.present(request, requester, "budget_removal.html", fields, error)
         requester.record(str(before.scope), before.text)
@@ -196,11 +195,6 @@ def _require_none(budget: Budget | None) -> None:
     """Check that a scope has no budget yet. `Conflict`: it has one."""
     if budget is not None:
         raise Conflict(f"{budget.scope} has a budget already ({budget.text}): change that one")
-
-
-def _seen(fields: dict[str, str]) -> Precondition:
-    """Return the precondition that a budget has the version of a form."""
-    return Precondition(frozenset({fields.get("version", "")}))
 
 
 def _wanted(fields: dict[str, str]) -> BudgetRequest:

@@ -14,6 +14,7 @@ from autoscaler.domain.errors import NotAllowed
 from autoscaler.service.access.browser_sessions import is_form_token
 from autoscaler.service.access.request_gate import OPEN_PAGES, bearer_token, session_token
 from autoscaler.service.routes.permits import routes_of
+from autoscaler.service.versions import Precondition
 
 FORM_TOKEN: Final = "form_token"
 _MOST_FIELDS: Final = 200
@@ -62,6 +63,15 @@ def parse_form(body: bytes) -> dict[str, str]:
     except ValueError:
         return {}
     return {name: values[0].strip() for name, values in fields.items()}
+
+
+def seen_version(fields: dict[str, str]) -> Precondition:
+    """Return the precondition that an object has the version that its form showed.
+
+    Without the field any version is changed, as by a request without `If-Match`.
+    """
+    version = fields.get("version")
+    return Precondition(None if version is None else frozenset({version}))
 
 
 def local_address(text: str) -> str:

@@ -25,11 +25,12 @@ from autoscaler.service.pages.fields import (
     objective_of,
     priority_of,
 )
-from autoscaler.service.pages.forms import PageForm
+from autoscaler.service.pages.forms import PageForm, seen_version
 from autoscaler.service.pages.rendering import HEADERS, Pages
 from autoscaler.service.routes.bodies import change_text
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.threads import in_stop_thread
+from autoscaler.service.versions import spec_version
 from autoscaler.wire.messages import Change, Resumption
 
 SEE_OTHER: Final = 303
@@ -53,7 +54,8 @@ class JobForms:
     ) -> Response:
         """Return the form of a job, with the values that were entered and the error."""
         job = requester.job
-        values = job_fields(job.spec, self.clock.now()) | (fields or {})
+        shown = job_fields(job.spec, self.clock.now())
+        values = shown | (fields or {}) | {"version": spec_version(job)}
         return self.pages.form(
             request, template, requester, error, job=job, fields=values, objectives=OBJECTIVES
         )
@@ -86,7 +88,9 @@ def _add_change(router: APIRouter, forms: JobForms) -> None:
         before = requester.job
         try:
             wanted = change_of(fields, before.spec, forms.clock.now())
-            job = forms.submissions.change(before, wanted, requester.identity.person)
+            check = seen_version(fields).of_spec
+            check(before)  # a field that is equal to an earlier spec would undo a change
+            job = forms.submissions.change(before, wanted, requester.identity.person, check)
         except CastorError as error:
             return forms.page(request, requester, "job_change.html", fields, error)
         requester.record(job.id, *change_text(Change, wanted, before.spec, job.spec))

@@ -13,7 +13,7 @@ from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.domain.text import quoted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
-from autoscaler.service.pages.forms import PageForm
+from autoscaler.service.pages.forms import PageForm, seen_version
 from autoscaler.service.pages.job_actions import SEE_OTHER
 from autoscaler.service.pages.rendering import HEADERS, Pages
 from autoscaler.service.routes.permits import Permit
@@ -49,7 +49,8 @@ class StudyForms:
         summary = self.studies.summary(str(request.path_params["study"]))
         budget_usd = summary.budget_usd
         present = {"budget": "" if budget_usd is None else f"{budget_usd:f}"}
-        values = present | (fields or {})
+        version = self.studies.view(summary.name).version
+        values = present | (fields or {}) | {"version": version}
         return self.pages.form(request, template, requester, error, study=summary, fields=values)
 
 
@@ -77,7 +78,7 @@ def _add_budget(router: APIRouter, forms: StudyForms) -> None:
     ) -> Response:
         try:
             budget_usd = _budget(fields)
-            before = forms.studies.set_budget(study, budget_usd)
+            before = forms.studies.set_budget(study, budget_usd, seen_version(fields).of_study)
         except CastorError as error:
             return forms.page(request, requester, "study_budget.html", fields, error)
         requester.record(study, budget_text(before), f"${budget_usd}")

@@ -50,3 +50,10 @@ def visible(page: str) -> str:
     """Return the text of a page without tags, in one line."""
     body = re.sub(r"(?s)<head>.*?</head>|<script.*?</script>", "", page)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def version(page: str) -> str:
+    """Return the version of the object that a form of a page changes."""
+    hidden_field = re.search(r'name="version" value="(\w+)"', page)
+    assert hidden_field is not None
+    return hidden_field[1]

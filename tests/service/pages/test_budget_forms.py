@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
 import pytest
@@ -11,7 +10,7 @@ from autoscaler.domain.access import Role
 from autoscaler.wire.access_messages import InvitationRequest
 from autoscaler.wire.budget_messages import BudgetRequest
 from tests.service.conftest import Api
-from tests.service.pages.browser import PageVisitor, visible
+from tests.service.pages.browser import PageVisitor, version, visible
 
 NEW = "/costs/budgets"
 NLP = "/costs/budgets/team:nlp"
@@ -28,12 +27,6 @@ def limits(api: Api) -> dict[str, tuple[Decimal | None, Decimal | None, Decimal 
 def changes(api: Api) -> list[tuple[str, str, str, str]]:
     rows = [row for row in api.client.audit() if "budget" in row.action]
     return [(row.action, row.subject, row.before, row.after) for row in rows]
-
-
-def version(page: str) -> str:
-    hidden = re.search(r'name="version" value="(\w+)"', page)
-    assert hidden is not None
-    return hidden[1]
 
 
 def test_a_budget_is_added_changed_and_removed(api: Api) -> None:
@@ -136,7 +129,6 @@ def test_a_budget_that_changed_meanwhile_is_shown_and_not_overwritten(api: Api) 
         assert limits(api)["team:nlp"][0] == Decimal(800)
     reply = visitor.send(NLP, version=read, month_usd="600")
     assert 'value="600"' in reply.text, "what was entered stays"
-    assert visitor.send(NLP, month_usd="600").status_code == 412, "without a version"
     again = visitor.send(NLP, version=version(reply.text), month_usd="600")
     assert again.status_code == 303 and limits(api)["team:nlp"][0] == Decimal(600)
 

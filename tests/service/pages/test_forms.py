@@ -13,11 +13,12 @@ from autoscaler.domain.errors import NotAllowed
 from autoscaler.domain.job import JobPhase
 from autoscaler.domain.objective import AfterDeadline, Objective, Preference
 from autoscaler.wire.access_messages import InvitationRequest
+from autoscaler.wire.messages import Change
 from tests.service.agents import SPEC
 from tests.service.conftest import Api
 from tests.service.jobs.test_outlooks import trains
 from tests.service.jobs.test_resume import run
-from tests.service.pages.browser import PageVisitor, visible
+from tests.service.pages.browser import PageVisitor, version, visible
 
 JOB_FILE = """name: digits
 command: python train.py
@@ -252,6 +253,23 @@ def test_the_fleet_is_frozen_released_and_drained(api: Api) -> None:
     visitor.send("/fleet/drain")
     assert latest(api) == ("owner", "drain", "fleet")
     assert not [job for job in api.client.jobs() if job.phase is JobPhase.RUNNING]
+
+
+def test_a_job_that_was_changed_meanwhile_is_shown_and_not_overwritten(api: Api) -> None:
+    api.client.submit(SPEC)
+    visitor = PageVisitor(api)
+    read = version(visitor.get("/jobs/job/change").text)
+    api.client.change("job", Change(priority=7.0))
+    fields = {"objective": "balanced", "minimum": "1", "maximum": "3", "priority": "1"}
+    reply = visitor.send("/jobs/job/change", **fields, version=read)
+    assert reply.status_code == 412 and "job has changed since" in visible(reply.text)
+    assert "priority 7" in visible(reply.text) and 'value="3"' in reply.text
+    spec = api.world.store.jobs.get("job").spec
+    assert spec.priority == 7.0 and spec.instances.maximum != 3
+    api.world.tick(3)  # another phase changes no version
+    again = visitor.send("/jobs/job/change", **fields, version=version(reply.text))
+    assert again.status_code == 303
+    assert api.world.store.jobs.get("job").spec.instances.maximum == 3
 
 
 def test_people_are_invited_changed_and_removed(api: Api) -> None:

@@ -14,7 +14,7 @@ from autoscaler.wire.access_messages import InvitationRequest
 from autoscaler.wire.client import StudyClient
 from autoscaler.wire.study_messages import StudyLease, StudyStatement
 from tests.service.conftest import Api
-from tests.service.pages.browser import PageVisitor, visible
+from tests.service.pages.browser import PageVisitor, version, visible
 from tests.service.studies.test_courses import searched
 from tests.service.studies.test_studies import driver
 
@@ -59,6 +59,19 @@ def test_a_budget_that_is_no_amount_stays_in_the_form(api: Api, text: str) -> No
     assert reply.status_code == 422 and 'id="budget-error"' in reply.text
     assert f'value="{text}"' in reply.text and "budget: " in visible(reply.text)
     assert (budget(api), latest(api)) == (before, row)
+
+
+def test_a_budget_that_changed_meanwhile_is_shown_and_not_overwritten(api: Api) -> None:
+    searched(api)
+    visitor = PageVisitor(api)
+    read = version(visitor.get(FORMS[0]).text)
+    driver(api).set_budget(Decimal(70))
+    reply = visitor.send(FORMS[0], budget="60", version=read)
+    assert reply.status_code == 412 and "has changed since" in visible(reply.text)
+    assert "In force: $70.00" in visible(reply.text) and 'value="60"' in reply.text
+    assert budget(api) == Decimal(70)
+    assert visitor.send(FORMS[0], budget="60", version=version(reply.text)).status_code == 303
+    assert budget(api) == Decimal(60)
 
 
 @pytest.mark.parametrize(
