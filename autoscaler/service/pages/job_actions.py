@@ -31,6 +31,7 @@ from autoscaler.service.routes.bodies import change_text
 from autoscaler.service.routes.permits import Permit
 from autoscaler.service.threads import in_stop_thread
 from autoscaler.service.versions import spec_version
+from autoscaler.store.repositories.jobs import with_changes
 from autoscaler.wire.messages import Change, Resumption
 
 SEE_OTHER: Final = 303
@@ -77,6 +78,7 @@ def _add_change(router: APIRouter, forms: JobForms) -> None:
     def ask_change(
         request: Request, requester: Requester = Depends(Permit(AccessAction.CHANGE_JOB))
     ) -> Response:
+        with_changes(requester.job, None, None, None)  # an ended job has no form, but a way out
         return forms.page(request, requester, "job_change.html")
 
     @router.post("/jobs/{name}/change")

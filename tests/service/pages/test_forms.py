@@ -235,6 +235,13 @@ def test_a_job_is_stopped_resumed_and_submitted_again(api: Api) -> None:
     assert latest(api) == ("owner", "stop job", "fresh")
 
 
+def test_an_ended_job_has_no_form_to_change_it(api: Api) -> None:
+    run(api, SPEC)
+    reply = PageVisitor(api).get("/jobs/job/change")
+    assert reply.status_code == 409
+    assert "castor resume job KEY=VALUE continues it" in visible(reply.text)
+
+
 def test_a_running_job_is_not_submitted_again(api: Api) -> None:
     api.client.submit(SPEC)
     reply = PageVisitor(api).send("/jobs/job/again", objective="balanced")
