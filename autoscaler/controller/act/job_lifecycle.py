@@ -154,12 +154,13 @@ class JobLifecycle:
         """End a job that one replica has completed, once no other replica trains.
 
         Other replicas have at most `completion_seconds`. A trial of a known end whose instances
-        are lost before one reports so has ended, too: no other instance is bought for it.
+        are lost before one reports so has ended, too: instances ordered since have no work.
         """
         if job.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
             return
         completed = _completed(all_instances)
-        has_lost_end = not instances and trial_ending(all_instances) is not None
+        knows_end = trial_ending(instances) is not None
+        has_lost_end = not knows_end and trial_ending(all_instances) is not None
         if not completed and not has_lost_end:
             return
         first_seconds = min(
@@ -171,7 +172,8 @@ class JobLifecycle:
             if held.phase is InstancePhase.TRAINING and not has_done_its_part(held, job)
         ]
         steady_seconds = self._times.now_since(f"{job.id} over", first_seconds, now_seconds)
-        if busy and steady_seconds - first_seconds < self._settings.completion_seconds:
+        may_wait = bool(completed) and bool(busy)
+        if may_wait and steady_seconds - first_seconds < self._settings.completion_seconds:
             return
         self._store.jobs.set_phase(job.id, JobPhase.RUNNING, now_seconds)
         end = end_of(job, all_instances)

@@ -148,6 +148,24 @@ def test_a_trial_whose_instance_is_lost_after_its_end_has_ended(
     assert (job.phase, job.instances) == (phase, ())
 
 
+def test_a_trial_that_has_ended_is_not_run_again_on_an_instance_ordered_since(api: Api) -> None:
+    """The instance is released as the worker exits, and replaced before it is gone."""
+    ours, (held, node) = driver(api), joined(api, TRIAL)
+    ours.state(StudyStatement("ada", StudyTerms(to_begin=0)))
+    node.heartbeat(node_report(held))
+    api.world.tick(1, agents=False)
+    ours.answer(StudyAnswers("ada", (), (TrialEnd(held.job, TrialEnding.COMPLETE),)))
+    store = api.world.store
+    store.instances.release(held.id, api.world.clock.now())
+    api.world.tick(2, agents=False)
+    assert {other.id for other in store.instances.of_job(held.job)} > {held.id}
+    cloud_id = store.instances.get(held.id).cloud_id
+    assert cloud_id is not None
+    api.world.cloud.lose(cloud_id)
+    api.world.tick(3, agents=False)
+    assert api.client.job(held.job).phase is JobPhase.FINISHED
+
+
 def test_a_trial_that_is_pruned_while_it_holds_nothing_stops_with_that_reason(api: Api) -> None:
     ours, job = driver(api), api.client.submit(TRIAL).id
     end = TrialEnd(job, TrialEnding.PRUNED, "pruned at step 3")
