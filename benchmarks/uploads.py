@@ -243,7 +243,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.send is not None:
         kind, *rest = arguments.send
-        statuses = {"bundle": send_bundle, "bodies": send_bodies}[kind](*rest)
+        senders: dict[str, Callable[..., list[int]]]
+        senders = {"bundle": send_bundle, "bodies": send_bodies}
+        statuses = senders[kind](*rest)
         counts = {status: statuses.count(status) for status in sorted(set(statuses))}
         print(", ".join(f"{count} x {status}" for status, count in counts.items()))
         return
