@@ -89,7 +89,7 @@ class LimitInvariants:
         spent_usd = sum(
             (m.billed_usd(self._world.scheduler.now_seconds) for m in machines), Decimal(0)
         )
-        if not limits or spent_usd <= min(limits) - slack:
+        if not limits or spent_usd <= min(limits):
             self._overspending.pop(scope, None)
             return
         if scope not in self._overspending:

@@ -64,7 +64,7 @@ class StudyInvariants:
         machines = [m for m in self._world.truth.machines.values() if is_of_study(m.job)]
         now_seconds = self._world.scheduler.now_seconds
         spent_usd = sum((m.billed_usd(now_seconds) for m in machines), Decimal(0))
-        if budget_usd is None or spent_usd <= budget_usd - slack_usd:
+        if budget_usd is None or spent_usd <= budget_usd:
             self._overspending = None
             return
         if self._overspending is None or self._overspending[0] != budget_usd:

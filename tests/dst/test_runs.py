@@ -44,7 +44,13 @@ def test_a_seed_that_broke_an_invariant_keeps_all(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "faults"),
-    [(14818, "1,4,5,6,7,12"), (17825, "0,1"), (18210, "0,1,5"), (200156, "4,5,11")],
+    [
+        (14818, "1,4,5,6,7,12"),
+        (17825, "0,1"),
+        (18210, "0,1,5"),
+        (200156, "4,5,11"),
+        (200174, "0,2,3,4,7,8"),
+    ],
 )
 def test_a_seed_that_broke_an_invariant_with_some_of_its_faults_keeps_all(
     seed: int, faults: str
