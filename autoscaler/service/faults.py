@@ -18,7 +18,7 @@ from autoscaler.domain.text import printable
 from autoscaler.wire.codec import encode
 from autoscaler.wire.messages import PROBLEM_TYPE, Fault
 
-_TOO_LARGE: Final = 413
+_KIND_BY_STATUS: Final = {413: "SpecError", 429: "Unavailable"}
 STATUS_BY_ERROR: Final[Mapping[type[CastorError], int]] = {
     errors.NotAllowed: 401,
     errors.Forbidden: 403,
@@ -62,8 +62,9 @@ def refusal(error: Exception) -> Response:
 
 def http_refusal(method: str, path: str, error: HTTPException) -> Response:
     """Return the response for an error of the framework, such as a body that is too large."""
-    kind = "SpecError" if error.status_code == _TOO_LARGE else "CastorError"
-    return fault_response(Fault(kind, f"{method} {path}: {error.detail}"), error.status_code)
+    kind = _KIND_BY_STATUS.get(error.status_code, "CastorError")
+    fault = Fault(kind, f"{method} {path}: {error.detail}")
+    return fault_response(fault, error.status_code, error.headers)
 
 
 def handle_errors(app: FastAPI) -> None:

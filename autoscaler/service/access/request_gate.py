@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote
 
 from fastapi import Response
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoscaler.domain.errors import CastorError, NotFound
 from autoscaler.domain.rules import require_path_name
 from autoscaler.domain.text import has_controls, printable
+from autoscaler.service.access.body_memory import BodyMemory, LimitedBody
 
 _JSON_BYTES: Final = 1 << 20
 _LONG_BYTES: Final = 4 << 20
@@ -40,6 +40,7 @@ SESSION_COOKIE: Final = "castor-session"
 ENCRYPTED_SESSION_COOKIE: Final = "__Host-castor-session"
 """The same over HTTPS. A browser takes a cookie of this name only from this very host."""
 
+_OPEN_SENDER: Final = ""  # of requests without a token, whose bodies are small
 _READS: Final = ("GET", "HEAD")
 _UPLOAD_PATH: Final = "/submit/upload"
 # Logs and heartbeats of instances; calls and answers of trials.
@@ -53,13 +54,15 @@ class RequestGate:
     """ASGI middleware that authenticates requests and limits their size.
 
     `check` raises an error of the domain if a token, None without one, does not fit a path.
-    `refuse` makes the response to such an error. `templates` are the paths of all routes.
+    `refuse` makes the response to such an error. `templates` are the paths of all routes. `memory`
+    bounds what bodies take.
     """
 
     app: ASGIApp
     check: Callable[[str, str | None], Awaitable[None]]
     refuse: Callable[[Scope, CastorError], Response]
     templates: Sequence[str] = ()
+    memory: BodyMemory = field(default_factory=BodyMemory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass an acceptable request on to the application."""
@@ -75,10 +78,15 @@ class RequestGate:
             await self.refuse(scope, error)(scope, receive, send)
             return
         has_own_limit = scope["method"] == "PUT" or path == _UPLOAD_PATH
-        limit = None if has_own_limit else body_limit(path)
-        if limit is not None:
-            receive = _limited(receive, limit, declared_bytes(scope))
-        await self.app(scope, receive, send)
+        if has_own_limit:
+            await self.app(scope, receive, send)
+            return
+        sender = presented_token(scope) or _OPEN_SENDER
+        body = LimitedBody(receive, body_limit(path), declared_bytes(scope), self.memory, sender)
+        try:
+            await self.app(scope, body.receive, send)
+        finally:
+            body.free()
 
 
 def _require_path(scope: Scope, templates: Sequence[str]) -> None:
@@ -182,27 +190,3 @@ def declared_bytes(scope: Scope) -> int:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
-
-
-def _limited(receive: Receive, limit: int, declared: int) -> Receive:
-    """Return a `receive` that raises once the body is larger than `limit` bytes.
-
-    A body that is `declared` to be larger is not read at all.
-
-    Raises:
-        HTTPException: from the returned `receive`, with status 413.
-    """
-    received_bytes = 0
-    too_large = f"the body is larger than the {limit:,} bytes that are taken"
-
-    async def receive_part() -> Message:
-        nonlocal received_bytes
-        if declared > limit:
-            raise HTTPException(413, too_large)
-        message = await receive()
-        received_bytes += len(message.get("body", b""))
-        if received_bytes > limit:
-            raise HTTPException(413, too_large)
-        return message
-
-    return receive_part
