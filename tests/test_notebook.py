@@ -12,9 +12,10 @@ import pytest
 
 from autoscaler.clock import VirtualClock
 from autoscaler.domain.errors import Unavailable
+from autoscaler.domain.instance import InstancePhase
 from autoscaler.domain.job import JobPhase
 from autoscaler.notebook import NotebookJob, notebook_display, shown_job, shown_text
-from autoscaler.wire.messages import JobView
+from autoscaler.wire.messages import InstanceView, JobView
 from tests.cli.test_tables import JOB
 from tests.conformance.store_examples import report
 
@@ -22,6 +23,11 @@ RUNNING = replace(
     JOB,
     id="digits",
     phase=JobPhase.RUNNING,
+    instances=(
+        InstanceView(
+            *("digits-0-1", "digits", "small", InstancePhase.TRAINING, 1, Decimal("0.50"), 100.0)
+        ),
+    ),
     report=replace(
         report(), total_examples=12_800.0, goodput_measured=100.0, metrics={"accuracy": 0.97312}
     ),
@@ -29,7 +35,7 @@ RUNNING = replace(
     eta_seconds=90.0,
     trouble="<script>alert(1)</script>",
 )
-DONE = replace(RUNNING, phase=JobPhase.FINISHED, trouble=None, eta_seconds=None)
+DONE = replace(RUNNING, phase=JobPhase.FINISHED, instances=(), trouble=None, eta_seconds=None)
 
 
 class ScriptedClient:
