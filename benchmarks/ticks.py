@@ -32,6 +32,7 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from autoscaler.domain.report import StepObservation
+from autoscaler.http_server import collect_rarely
 from tests.controller import world
 from tests.controller.cloud import QuickCloud
 from tests.controller.world import World
@@ -224,6 +225,7 @@ def measured_rows(
     parser.add_argument("--instances", type=int, default=10, help="instances of each job")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
+    collect_rarely()  # as `castor serve` does at its start
     world.open_store = led_store  # type: ignore[assignment]
     world.FileCloud = QuickCloud  # type: ignore[misc]
     numbers = [int(count) for count in arguments.jobs.split(",")]
