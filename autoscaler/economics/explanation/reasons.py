@@ -42,7 +42,8 @@ class Contest:
         limit: the binding limit.
         own_usd_per_second: worth of a unit of the limit to the job, times its weight.
         rival: job that received more of the limit, or else that holds it; None: nobody.
-        rival_usd_per_second: worth of a unit to the rival, times its weight.
+        rival_usd_per_second: worth of a unit to the rival, times its weight: on average of those
+            that it received more, or else of all that it holds.
         took_it: whether the rival received more of the limit in this plan.
         own_weight: weight of the job.
         rival_weight: weight of the rival.
@@ -373,5 +374,5 @@ def _describe_contest(contest: Contest, around: LimitUsage) -> str:
             f"{own_bid} to this job"
         )
     use = _describe_use(around.supply.limits.index(contest.limit), around)
-    beside = "" if contest.rival is None else f", {rival_bid} to {contest.rival}"
+    beside = "" if contest.rival is None else f", each that {contest.rival} holds {rival_bid}"
     return f"no room: {use}; {noun} is worth {own_bid} to this job{beside}"

@@ -147,7 +147,8 @@ class FleetPage:
         running = sum(job.phase is not JobPhase.PENDING for job in holding)
         starting = len(holding) - running
         waiting = len(alive) - running - starting
-        known = notices(facts, _finishes(rows))
+        barred = _barred(rows)
+        known = notices(facts, _finishes(rows), barred)
         return {
             "headline": headline(known, count, running, waiting, starting),
             "notices": known,
@@ -160,7 +161,7 @@ class FleetPage:
             "budgets": facts.budgets,
             "axis": _axis(rows, now_seconds),
             "steps": sorted(rows, key=_worth, reverse=True),
-            "limits": limit_lines(status, count, _barred(rows)),
+            "limits": limit_lines(status, count, barred),
             "is_frozen": frozen is not None,
             "ticked_seconds": status.ticked_seconds,
             # The last value, since its computation slows the others where instances are many.

@@ -16,7 +16,7 @@ from autoscaler.domain.job import JobPhase, JobRecord, StopReason
 from autoscaler.domain.job_names import exact_name
 from autoscaler.notifications.conditions import deadline_condition
 from autoscaler.notifications.facts import JobFacts
-from autoscaler.service.pages.fleet_summary import FleetCount, limit_lines
+from autoscaler.service.pages.fleet_summary import BarredStep, FleetCount, limit_lines
 from autoscaler.service.pages.formats import (
     billed,
     counted,
@@ -161,7 +161,9 @@ class FleetFacts:
         return {job: notice for job, notice in judged if notice is not None}
 
 
-def notices(facts: FleetFacts, finishes: Finishes = _NO_FINISHES) -> tuple[FleetNotice, ...]:
+def notices(
+    facts: FleetFacts, finishes: Finishes = _NO_FINISHES, barred: Sequence[BarredStep] = ()
+) -> tuple[FleetNotice, ...]:
     """Return what a person should know of, the most urgent first; empty if all is well.
 
     `finishes` are the ends of 90 % of cases of predicted jobs, since the epoch, by job.
@@ -173,7 +175,7 @@ def notices(facts: FleetFacts, finishes: Finishes = _NO_FINISHES) -> tuple[Fleet
         *deadline_notices(facts, finishes),
         *_of_ended(facts.ended),
         *_of_budgets(facts.budgets),
-        *_of_limits(facts),
+        *_of_limits(facts, barred),
     ]
     levels = list(NoticeLevel)
     return tuple(sorted(known, key=lambda notice: levels.index(notice.level)))
@@ -366,8 +368,8 @@ def _of_budgets(budgets: Sequence[BudgetView]) -> Iterator[FleetNotice]:
             yield FleetNotice(_BUDGET, subject, text, "/costs#budgets-title")
 
 
-def _of_limits(facts: FleetFacts) -> Iterator[FleetNotice]:
-    shown = limit_lines(facts.status, facts.count)
+def _of_limits(facts: FleetFacts, barred: Sequence[BarredStep]) -> Iterator[FleetNotice]:
+    shown = limit_lines(facts.status, facts.count, barred)
     lines = [line for line in shown if line.worth_usd_per_hour > 0]
     if lines:
         names = named([line.name for line in lines])

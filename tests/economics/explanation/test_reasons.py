@@ -231,7 +231,7 @@ def test_hold_for_lack_of_room() -> None:
     contest = Contest(moment.limits[0], 0.1 / 3600, "digits", 0.2 / 3600)
     assert said(job_snapshot, moment, contest=contest, used=2.0) == (
         "hold resnet at 2 x local-small: no room: local devices 2 of 2 in use; "
-        "a device is worth $0.10/h to this job, $0.20/h to digits"
+        "a device is worth $0.10/h to this job, each that digits holds $0.20/h"
     )
 
 
@@ -303,7 +303,7 @@ def test_wait_for_room() -> None:
     contest = Contest(moment.limits[0], 0.42 / 3600, "resnet", 0.6 / 3600)
     assert reason(facts_of_one(choice, None), around, contest) == (
         "wait digits: no room: local devices 2 of 2 in use; "
-        "a device is worth $0.42/h to this job, $0.60/h to resnet"
+        "a device is worth $0.42/h to this job, each that resnet holds $0.60/h"
     )
 
 
