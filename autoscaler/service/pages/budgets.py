@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -15,11 +14,11 @@ from autoscaler.domain.text import quoted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
 from autoscaler.service.jobs.budgets import SharedBudgets
+from autoscaler.service.pages.fields import amount_of
 from autoscaler.service.pages.forms import PageForm, seen_version
 from autoscaler.service.pages.job_actions import SEE_OTHER
 from autoscaler.service.pages.rendering import HEADERS, Pages
 from autoscaler.service.routes.permits import Permit
-from autoscaler.spec.quantities import parse_money
 from autoscaler.store.repositories.budgets import BudgetCheck
 from autoscaler.wire.budget_messages import BudgetRequest, BudgetView
 
@@ -203,23 +202,12 @@ def _wanted(fields: dict[str, str]) -> BudgetRequest:
     Raises:
         SpecError: a limit is no amount, or there is none.
     """
-    month_usd, total_usd, hourly_usd = (_amount(fields, name) for name in _LIMITS)
+    month_usd, total_usd, hourly_usd = (
+        amount_of(fields, name) if fields.get(name) else None for name in _LIMITS
+    )
     if month_usd is None and total_usd is None and hourly_usd is None:
         raise SpecError("write at least one of the three limits", _LIMITS[0])
     return BudgetRequest(month_usd, total_usd, hourly_usd, fields.get("zone") or "UTC")
-
-
-def _amount(fields: dict[str, str], name: str) -> Decimal | None:
-    """Return an amount of a form in US dollars; None if it is empty.
-
-    Raises:
-        SpecError: it is no amount.
-    """
-    text = fields.get(name, "")
-    try:
-        return parse_money(text) if text else None
-    except ValueError as error:
-        raise SpecError(str(error), name) from None
 
 
 def _scope(fields: dict[str, str]) -> str:

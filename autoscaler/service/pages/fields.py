@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 from autoscaler.domain.errors import SpecError
@@ -12,7 +13,7 @@ from autoscaler.domain.job import InstanceBounds, JobSpec
 from autoscaler.domain.objective import Objective
 from autoscaler.domain.text import quoted
 from autoscaler.spec.objective_text import parse_objective
-from autoscaler.spec.quantities import format_duration, parse_priority
+from autoscaler.spec.quantities import format_duration, parse_money, parse_priority
 from autoscaler.wire.messages import Change
 
 VALUE_OF_TIME: Final = "value_of_time"
@@ -145,6 +146,18 @@ def priority_of(fields: Mapping[str, str], priority: float) -> float:
         return parse_priority(text) if text else priority
     except ValueError as error:
         raise SpecError(str(error), "priority") from None
+
+
+def amount_of(fields: Mapping[str, str], name: str) -> Decimal:
+    """Return an amount of a form, in US dollars.
+
+    Raises:
+        SpecError: it is no amount.
+    """
+    try:
+        return parse_money(fields.get(name, ""))
+    except ValueError as error:
+        raise SpecError(str(error), name) from None
 
 
 def command_of(text: str) -> tuple[str, ...]:

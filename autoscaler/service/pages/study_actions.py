@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Final
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -13,6 +12,7 @@ from autoscaler.domain.errors import CastorError, SpecError
 from autoscaler.domain.text import quoted
 from autoscaler.service.access.gate import Requester
 from autoscaler.service.access.permissions import AccessAction
+from autoscaler.service.pages.fields import amount_of
 from autoscaler.service.pages.forms import PageForm, seen_version
 from autoscaler.service.pages.job_actions import SEE_OTHER
 from autoscaler.service.pages.rendering import HEADERS, Pages
@@ -20,7 +20,6 @@ from autoscaler.service.routes.permits import Permit
 from autoscaler.service.routes.studies import budget_text, stop_text
 from autoscaler.service.studies.studies import Studies
 from autoscaler.service.threads import in_stop_thread
-from autoscaler.spec.quantities import parse_money
 
 _ENDS: Final = {"go on": False, "stop": True}
 """Whether the running trials end at once, by the choice of the form."""
@@ -77,7 +76,7 @@ def _add_budget(router: APIRouter, forms: StudyForms) -> None:
         fields: dict[str, str] = Depends(PageForm()),
     ) -> Response:
         try:
-            budget_usd = _budget(fields)
+            budget_usd = amount_of(fields, "budget")
             before = forms.studies.set_budget(study, budget_usd, seen_version(fields).of_study)
         except CastorError as error:
             return forms.page(request, requester, "study_budget.html", fields, error)
@@ -109,18 +108,6 @@ def _add_stop(router: APIRouter, forms: StudyForms) -> None:
             return _to_study(study, "study-stopping")
 
         return await in_stop_thread(end)
-
-
-def _budget(fields: dict[str, str]) -> Decimal:
-    """Return the budget of a form, in US dollars.
-
-    Raises:
-        SpecError: it is no amount.
-    """
-    try:
-        return parse_money(fields.get("budget", ""))
-    except ValueError as error:
-        raise SpecError(str(error), "budget") from None
 
 
 def _is_at_once(fields: dict[str, str]) -> bool:
