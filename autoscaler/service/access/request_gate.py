@@ -69,20 +69,19 @@ class RequestGate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        path = str(scope["path"])
+        path, token = str(scope["path"]), presented_token(scope)
         try:
             if _needs_token(path, scope["method"]):
-                await self.check(path, presented_token(scope))
+                await self.check(path, token)
             _require_path(scope, self.templates)
         except CastorError as error:
             await self.refuse(scope, error)(scope, receive, send)
             return
-        has_own_limit = scope["method"] == "PUT" or path == _UPLOAD_PATH
-        if has_own_limit:
+        if scope["method"] == "PUT" or path == _UPLOAD_PATH:
             await self.app(scope, receive, send)
             return
-        sender = presented_token(scope) or _OPEN_SENDER
-        body = LimitedBody(receive, body_limit(path), declared_bytes(scope), self.memory, sender)
+        declared, sender = declared_bytes(scope), token or _OPEN_SENDER
+        body = LimitedBody(receive, body_limit(path), declared, self.memory, sender)
         try:
             await self.app(scope, body.receive, send)
         finally:
