@@ -42,14 +42,13 @@ def require_reachable(objective: Objective, offers: Sequence[Offer], now_seconds
             )
 
 
-def require_above_spent(objective: Objective, spent_usd: Decimal, job: str) -> None:
+def require_above_spent(budget_usd: Decimal, spent_usd: Decimal, job: str) -> None:
     """Check that a new budget of a job is above what the job has spent.
 
     Raises:
         SpecError: it is not, so the job would stop at once.
     """
-    budget_usd = objective.budget_usd
-    if budget_usd is not None and budget_usd <= spent_usd:
+    if budget_usd <= spent_usd:
         raise SpecError(
             f"${budget_usd} is not above the ${spent_usd:.4f} that {job} has spent: set a larger "
             f"one, or stop the job: castor stop {job}",

@@ -31,7 +31,6 @@ from autoscaler.domain.job_rules import (
     require_valid_objective,
     require_valid_priority,
 )
-from autoscaler.domain.objective import Objective
 from autoscaler.domain.offer import Offer
 from autoscaler.domain.restart_rules import require_restartable_bounds
 from autoscaler.domain.shards import ShardChoice
@@ -319,7 +318,7 @@ class Submissions:
             require_fit(changed_spec, offers, self._status.offers, self._status.limits)
         if change.objective is not None:
             require_reachable(change.objective, offers, self._clock.now())
-            self._require_above_spent(job, change.objective)
+            self._require_above_spent(job, change.objective.budget_usd)
         objective = change.objective
         if objective is not None:
             objective = self.capped(replace(job.spec, objective=objective)).objective
@@ -429,9 +428,10 @@ class Submissions:
                 )
         return offers
 
-    def _require_above_spent(self, job: JobRecord, objective: Objective) -> None:
-        ledger = Ledger(self._store.ledger.entries(job.id))
-        require_above_spent(objective, ledger.spent(job.id, self._clock.now()), job.id)
+    def _require_above_spent(self, job: JobRecord, budget_usd: Decimal | None) -> None:
+        if budget_usd is not None:
+            ledger = Ledger(self._store.ledger.entries(job.id))
+            require_above_spent(budget_usd, ledger.spent(job.id, self._clock.now()), job.id)
 
     def _add_event(self, kind: str, text: str, job: JobRecord) -> None:
         self._store.events.add(Event(self._clock.now(), kind, text, job.id))
