@@ -84,12 +84,12 @@ class MemoryJobs(Jobs):
 
     def _permitted(self, wanted: JobFilter) -> list[JobRecord]:
         records = self.all()
+        permitted = [job for job in records if wanted.permits(job)]
+        if not wanted.is_latest:
+            return permitted
         last = {(job.spec.name, job.spec.owner.person): job.number for job in records}
         return [
-            job
-            for job in records
-            if wanted.permits(job)
-            and (not wanted.is_latest or job.number == last[job.spec.name, job.spec.owner.person])
+            job for job in permitted if job.number == last[job.spec.name, job.spec.owner.person]
         ]
 
     def _change(
